@@ -184,18 +184,6 @@ def test_a_run_whose_verifier_engine_and_learner_are_killed_goes_on_and_an_inter
 
 
 @pytest.mark.wide
-def test_a_killed_learner_without_a_checkpoint_ends_the_run_with_its_name(run) -> None:
-    r = run()
-    r.until_step()
-    kill_one(r, "learner.rank")
-    code, err = r.end()
-    assert code == 1
-    assert "overlap: failed:" in last_line(err)
-    assert "rank" in last_line(err)
-    assert json.loads((r.dir / "summary.json").read_text())["exit"].startswith("error")
-
-
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("moment", "number", "code", "message"),
     [
@@ -228,6 +216,7 @@ def test_a_second_ctrl_c_ends_at_once_and_still_leaves_nothing(run) -> None:
 
 
 @pytest.mark.promise("nothing-left")
+@pytest.mark.wide
 def test_a_driver_killed_with_sigkill_leaves_nothing(run) -> None:
     r = run()
     r.until_step()

@@ -197,23 +197,6 @@ def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joi
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("who", ["the driver", "a raylet"])
-def test_no_node_is_lost_when_somebody_stands_still_for_some_seconds(machines, driver, who: str) -> None:
-    node, run = machines.all[1], driver("--count", "200")
-    run.begun()
-    if who == "the driver":
-        run.stand_still(10.0)
-    else:
-        (raylet,) = node.find(RAYLET)
-        os.kill(raylet, signal.SIGSTOP)
-        run.until(lambda: len(run.find("judged")) > 100)
-        os.kill(raylet, signal.SIGCONT)
-    run.all_judged()
-    assert not run.lines("go elsewhere")
-    clean(machines.all)
-
-
-@pytest.mark.wide
 def test_a_node_that_isolates_less_than_asked_for_is_refused_by_name_with_what_it_lacks(machines, driver) -> None:
     weak = machines.add("setpriv", "--bounding-set=-all", "--inh-caps=-all")
     run = driver("--count", "60", "--nodes", "1", "--isolation", "A")

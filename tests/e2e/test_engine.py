@@ -3,13 +3,10 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 from engine_bench import Bench, core_of
-from engine_stub import wait_until
 from hostile import check_episodes, hostile_episodes
 
 from overlap.config.fields import Config, ModelConfig
@@ -239,45 +236,6 @@ def test_two_engines_share_a_scratch_each_closes_alone_and_a_killed_one_is_repor
     assert [path.name for path in tmp_path.iterdir()] == ["engine.log"]
     assert dict(os.environ) == before
     assert len(os.listdir("/proc/self/fd")) <= fds + 2
-
-
-SCRIPT = """
-import asyncio, pathlib, sys
-from overlap.config.fields import Config, ModelConfig; from overlap.config.rollout import RolloutConfig
-from overlap.core import Prompt, Request
-from overlap.generate.client import EngineClient
-
-async def main():
-    cfg = Config(model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=8),
-                 rollout=RolloutConfig(max_sequences=4, stop=("e",)))
-    generator = EngineClient(cfg, pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), standalone=True)
-    trajectory = await generator.generate(Request(0, 0, Prompt("p", (40, 41))))
-    print(*generator.pids(), flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.wide
-def test_the_engine_dies_with_a_script_that_is_killed_and_never_wrote_to_its_terminal(tiny_policy, tmp_path):
-    scratch = tmp_path / "s"
-    scratch.mkdir()
-    script = tmp_path / "script.py"  # without a guard: it must not be run again by the engine's processes
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-W", "ignore", str(script), str(tiny_policy), str(scratch)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as driver:
-        line = driver.stdout.readline()
-        pids = [int(word) for word in line.split()]
-        assert len(pids) >= 2, driver.stderr.read()
-        processes = [identify(pid) for pid in pids]
-        driver.kill()
-        out, err = driver.communicate(timeout=180)
-    wait_until(lambda: not any(map(alive, processes)) and not shared_memory_names(run_name(scratch)), 180)
-    assert out == ""
-    assert [line for line in err.splitlines() if "resource_tracker" not in line and "warnings.warn" not in line] == []
-    assert "vllm" in (scratch / "engine.log").read_text()
 
 
 def test_what_the_cuda_senders_say_is_what_vllms_engines_understand(bench):

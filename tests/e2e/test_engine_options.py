@@ -86,6 +86,7 @@ def test_drafts_are_accepted_as_often_as_the_policy_says(bench):
     assert abs(excess(bench, sample(bench, 64))) < 4
 
 
+@pytest.mark.wide
 def test_responses_go_on_under_new_weights_with_the_log_probs_of_each_version(bench):
     async def main():
         before = bench.weights()

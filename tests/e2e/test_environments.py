@@ -35,13 +35,6 @@ __all__ = ["Halves"]
 """
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy.tiny import make_tiny_policy
-
-    return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
-
-
 def trained(folder: Path, policy: Path, task: str, **more: Any) -> dict[str, Any]:
     """The row of a run's only step."""
     config = {
@@ -61,26 +54,26 @@ def trained(folder: Path, policy: Path, task: str, **more: Any) -> dict[str, Any
     return row
 
 
-def test_an_agent_in_a_jail_trains(tmp_path, policy: Path) -> None:
+def test_an_agent_in_a_jail_trains(tmp_path, tiny_policy: Path) -> None:
     (tmp_path / "toy_agent.py").write_text((SUPPORT / "toy_agent.py").read_text())
     agent = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'} ends && printf left > left.txt"
-    row = trained(tmp_path, policy, "toy_agent:ToyAgentTask", command=agent, jail={})
+    row = trained(tmp_path, tiny_policy, "toy_agent:ToyAgentTask", command=agent, jail={})
     assert (row["reward/masked"], row["episode/turns_mean"]) == (0, 2)
 
 
-def test_a_harbor_task_trains(tmp_path, policy: Path) -> None:
+def test_a_harbor_task_trains(tmp_path, tiny_policy: Path) -> None:
     for name in ("one", "two"):
         folder = tmp_path / "tasks" / name
         (folder / "tests").mkdir(parents=True)
         (folder / "instruction.md").write_text("Say anything.")
         (folder / "task.toml").write_text('version = "1.0"\n')
         (folder / "tests" / "test.sh").write_text("echo $((RANDOM % 2)) > /logs/verifier/reward.txt\n")
-    row = trained(tmp_path, policy, HARBOR, options={"tasks": str(tmp_path / "tasks"), "system": "Work."})
+    row = trained(tmp_path, tiny_policy, HARBOR, options={"tasks": str(tmp_path / "tasks"), "system": "Work."})
     assert row["reward/masked"] == 0
 
 
-def test_a_taskset_of_verifiers_trains(tmp_path, policy: Path) -> None:
+def test_a_taskset_of_verifiers_trains(tmp_path, tiny_policy: Path) -> None:
     python = interpreter("verifiers")
     (tmp_path / "half_v1.py").write_text(TASKSET)
-    row = trained(tmp_path, policy, VERIFIERS, options={"taskset": "half-v1", "python": python}, timeout_s=120)
+    row = trained(tmp_path, tiny_policy, VERIFIERS, options={"taskset": "half-v1", "python": python}, timeout_s=120)
     assert row["reward/masked"] == 0

@@ -11,9 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -119,41 +118,3 @@ def test_the_examples_work_line_by_line_in_a_repl_after_ctrl_c_has_given_the_pro
     assert terminal.run(LEFT).endswith("left [] []")
     terminal.type("exit()\n")
     assert terminal.process.wait(60) == 0
-
-
-def test_the_examples_work_cell_by_cell_in_a_kernel_after_an_interrupt_has_ended_a_cell(
-    examples: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ipykernel", reason="needs ipykernel: pip install ipykernel")
-    manager = pytest.importorskip("jupyter_client.manager", reason="needs jupyter_client: pip install ipykernel")
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{SUPPORT}")
-    kernel, client = manager.start_new_kernel(cwd=str(tmp_path))
-    try:
-        run_cell(client, BEGIN)
-        interrupted = run_cell(client, INTERRUPTED, lambda text: STARTING in text and kernel.interrupt_kernel())
-        assert interrupted.count("KeyboardInterrupt: 2") == 1
-        shown = "".join(run_cell(client, block) for block in examples)
-        assert "Error" not in shown
-        assert "policy-step-000001" in shown
-        assert "step 2/2" in shown
-        assert "<overlap.Run runs/second: preparing, step 0 of 2> 0" in shown
-        assert run_cell(client, LEFT) == "left [] []\n"
-    finally:
-        client.stop_channels()
-        kernel.shutdown_kernel()
-
-
-def run_cell(client: Any, code: str, look: Callable[[str], object] = lambda text: None) -> str:
-    """What a cell shows; ``look`` gets each piece of it as it comes."""
-    shown = ""
-
-    def show(message: dict[str, Any]) -> None:
-        nonlocal shown
-        content = message["content"]
-        text = content.get("text") or f"{content.get('ename', '')}: {content.get('evalue', '')}"
-        if message["msg_type"] in ("stream", "error"):
-            shown += text
-            look(text)
-
-    client.execute_interactive(code, output_hook=show, timeout=MOMENT_S, allow_stdin=False)
-    return shown

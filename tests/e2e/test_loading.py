@@ -71,6 +71,7 @@ def test_steps_after_it_are_those_after_a_plain_load_bit_for_bit(checkpoints, tm
         assert found == {kind: [True, True] for kind in found}
 
 
+@pytest.mark.wide
 def test_compiled_steps_are_those_of_one_operation_after_the_other(checkpoints, tmp_path):
     (found,) = partition_ranks(1, "compiled", checkpoints / "tied", tmp_path)
     assert len(found) == 4

@@ -15,7 +15,6 @@ from plain_backend import plain_trainer
 from wide import wide
 
 from overlap.config.fields import Config
-from overlap.core import Prompt, Request
 from overlap.learner.export import export_policy
 from overlap.learner.micro_batch import flatten
 from overlap.weights.full import ADAPTER_SCALE, LowRank
@@ -115,62 +114,3 @@ def check_saved(policy: Path, folder: Path, cfg: Config, served) -> None:
 
 def files(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*")}
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype):
-    """Its log-probs of what it samples are the learner's, as near as the parity check wants them."""
-    from overlap.generate.client import EngineClient
-    from overlap.pipeline.parity import check_parity
-
-    cfg = adapted(dtype=dtype, ranks=2, zero_stage=3, lr=3e-3)
-    prompt = PROBE[:20]
-
-    async def use(learner):
-        scratch = tmp_path / "engine"
-        scratch.mkdir()
-        generator = EngineClient(cfg, policy, scratch)
-        gaps = []
-        try:
-            await generator.start()
-            for version in range(3):
-                if version:
-                    await learner.step(make_batch(version - 1))
-                update = await learner.publish(version)
-                await generator.load(update)
-                await learner.retire(update)
-                sample = await generator.generate(Request(0, version, Prompt("p", prompt)))
-                tokens = (*prompt, *sample.token_ids)
-                engine, ours = await generator.logprobs(tokens), await learner.logprobs(tokens)
-                bound = cfg.parity_bound
-                gaps.append(check_parity(engine, ours, bound=bound, version=version, exact=dtype == "float32"))
-            return gaps, ours, await learner.logprobs(PROBE)
-        finally:
-            await generator.close()
-
-    gaps, _, _ = run(policy, tmp_path, cfg, use)
-    print(f"{dtype}: at most {max(gaps):.1e} nats off")
-    assert len(gaps) == 3
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    ("ranks", "zero_stage", "more", "least", "most"),
-    [
-        (2, 3, {}, 0.95, 1.05),
-        (2, 2, {"lora_rank": 0}, 0.0, 0.5),
-        (2, 3, {"lora_rank": 0}, 0.0, 0.5),
-    ],
-)
-def test_of_the_first_steps_in_bfloat16_an_adapter_arrives_and_little_of_what_is_rounded_into_weights(
-    policy, tmp_path, ranks, zero_stage, more, least, most
-):
-    cfg = adapted(dtype="bfloat16", lr=1e-5, ranks=ranks, zero_stage=zero_stage, weight_decay=0.0, **more)
-
-    async def use(learner):
-        return [(await learner.step(make_batch(version))).metrics["sync/applied_share"] for version in range(3)]
-
-    shares = run(policy, tmp_path, cfg, use)
-    print(more, shares)
-    assert all(least < share < most for share in shares)

@@ -148,6 +148,7 @@ def test_a_response_sleeps_with_the_engine_and_goes_on_as_if_the_new_weights_had
     assert (max(versions) > 1) == (bench.landing == "recompute")
 
 
+@pytest.mark.wide
 def test_nothing_is_sampled_while_it_sleeps_and_what_is_asked_for_meanwhile_waits(bench):
     async def main():
         tasks, late = bench.send(SLOTS), []

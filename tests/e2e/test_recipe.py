@@ -15,13 +15,6 @@ from rows import OWN, jsonl
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy.tiny import make_tiny_policy
-
-    return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
-
-
 def recipe(command: str, *args: object) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", f"recipes.code_rl.{command}", *map(str, args)]
     done = subprocess.run(words, cwd=SUPPORT, capture_output=True, text=True, timeout=800)
@@ -30,12 +23,12 @@ def recipe(command: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.wide
-def test_an_evaluation_draws_what_is_missing_and_then_nothing(policy: Path, tmp_path: Path) -> None:
+def test_an_evaluation_draws_what_is_missing_and_then_nothing(tiny_policy: Path, tmp_path: Path) -> None:
     source = jsonl(tmp_path / "own.jsonl", *({**OWN, "id": f"inc{n}"} for n in range(3)))
     (file := tmp_path / "config.yaml").write_text(
         yaml.safe_dump({"model": {"dtype": "float32", "response_tokens": 12}, "run": {"device": "cpu"}})
     )
-    words = [policy, "--config", file, "--set", source, "--out", tmp_path / "out"]
+    words = [tiny_policy, "--config", file, "--set", source, "--out", tmp_path / "out"]
     counts = [recipe("evaluate", *words, "--samples", samples).stderr for samples in (2, 3, 3)]
     assert ["starting the engine" in said for said in counts] == [True, True, False]
     assert "3 to draw, 0 more to judge" in counts[1]
@@ -47,11 +40,11 @@ def test_an_evaluation_draws_what_is_missing_and_then_nothing(policy: Path, tmp_
 
 
 @pytest.mark.wide
-def test_the_second_stage_learns_from_the_policy_of_the_first(policy: Path, tmp_path: Path) -> None:
+def test_the_second_stage_learns_from_the_policy_of_the_first(tiny_policy: Path, tmp_path: Path) -> None:
     files = []
     for name in ("first", "second"):
         stage = {
-            "model": {"policy": str(policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 12},
+            "model": {"policy": str(tiny_policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 12},
             "data": {"task": "toy:ToyTask"},
             "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 32},
             "learn": {"lr": 3e-3, "micro_batch_tokens": 512},

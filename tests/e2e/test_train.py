@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import shutil
@@ -36,17 +35,10 @@ def config_of(policy: Path, run: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy.tiny import make_tiny_policy
-
-    return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def run_dir(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_dir(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the command line."""
     folder = tmp_path_factory.mktemp("run")
-    overlap("train", "--config", _config_file(folder, policy, folder / "out"), run=folder / "out")
+    overlap("train", "--config", _config_file(folder, tiny_policy, folder / "out"), run=folder / "out")
     return folder / "out"
 
 
@@ -122,11 +114,11 @@ def test_whole_groups_are_kept_with_their_programs_and_the_log_probs_of_both_sid
 
 
 @pytest.mark.promise("trains")
-def test_the_final_policy_loads_in_transformers_and_has_moved(run_dir: Path, policy: Path) -> None:
+def test_the_final_policy_loads_in_transformers_and_has_moved(run_dir: Path, tiny_policy: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    before = AutoModelForCausalLM.from_pretrained(policy).eval()
+    before = AutoModelForCausalLM.from_pretrained(tiny_policy).eval()
     after = AutoModelForCausalLM.from_pretrained(run_dir / "policy").eval()
     ids = torch.tensor([AutoTokenizer.from_pretrained(run_dir / "policy")("say 1")["input_ids"]])
     with torch.no_grad():
@@ -144,7 +136,7 @@ def test_the_best_policy_is_a_policy_with_the_figures_of_its_evaluation(run_dir:
 
 
 @pytest.mark.wide
-def test_the_engine_serves_the_trained_policy_standalone(run_dir: Path, policy: Path, tmp_path: Path) -> None:
+def test_the_engine_serves_the_trained_policy_standalone(run_dir: Path, tiny_policy: Path, tmp_path: Path) -> None:
     file = _config_file(tmp_path, run_dir / "policy", tmp_path / "unused")
     done = overlap("rollout", "--config", file, "--out", str(tmp_path / "rows.jsonl"))
     assert "12 answers to 2 prompts" in done.stderr
@@ -153,10 +145,10 @@ def test_the_engine_serves_the_trained_policy_standalone(run_dir: Path, policy: 
 
 @pytest.mark.promise("resume")
 @pytest.mark.wide
-def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, policy: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, tiny_policy: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(run_dir, copy)
-    done = overlap("train", "--config", _config_file(tmp_path, policy, copy), "--resume", "run.steps=3", run=copy)
+    done = overlap("train", "--config", _config_file(tmp_path, tiny_policy, copy), "--resume", "run.steps=3", run=copy)
     assert [(r["step"], r["version"]) for r in rows(copy)] == [(1, 1), (2, 2), (3, 3)]
     was, now = (json.loads((run / "summary.json").read_text())["pass_at_1"] for run in (run_dir, copy))
     assert now["before"] == was["before"]
@@ -175,9 +167,9 @@ def test_kept_samples_train_the_same_policy_each_time_without_an_engine(run_dir:
 
 
 @pytest.mark.wide
-def test_kept_episodes_with_forks_train_the_policy_that_they_trained_first(policy: Path, tmp_path: Path) -> None:
+def test_kept_episodes_with_forks_train_the_policy_that_they_trained_first(tiny_policy: Path, tmp_path: Path) -> None:
     """Engine and learner agree on each token of each branch, in the run and where it is learned from again."""
-    tree = config_of(policy, first := tmp_path / "first")
+    tree = config_of(tiny_policy, first := tmp_path / "first")
     tree |= {"data": {"task": "toy:ForkingToyTask"}, "episode": {"tokens": 400, "turns": 4}}
     tree["run"] |= {"save_every": 0, "eval_samples": 0, "eval_every": 0}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
@@ -202,28 +194,3 @@ def test_the_schedule_of_a_run_can_be_studied(run_dir: Path) -> None:
     steps, seconds = (line.split() for line in done.stdout.splitlines()[3:5])
     assert steps == ["steps", "2", "2", "6"]
     assert all(float(cell) > 0 for cell in seconds[1:])
-
-
-@pytest.mark.wide
-def test_train_works_from_a_running_loop_with_a_task_of_ones_own(policy: Path, tmp_path: Path) -> None:
-    """What a notebook does: a loop runs already, and the task is an object that no module can be asked for."""
-    import overlap as api
-    from overlap.config.load import config_from_dict
-
-    class Evenness(api.Task):
-        def prompts(self, tokenizer, split):
-            return [api.chat_prompt(tokenizer, f"p{i}", f"say {i}") for i in range(8)] if split == "train" else []
-
-        def reward(self, prompt, answer, judgement):
-            return float(len(answer) % 2 == 0)
-
-    tree = config_of(policy, tmp_path / "out")
-    tree["run"] |= {"steps": 1, "save_every": 0, "eval_every": 0}
-    cfg = config_from_dict({k: v for k, v in tree.items() if k != "data"})
-
-    async def notebook() -> dict:
-        return api.train(cfg, Evenness())
-
-    summary = asyncio.run(notebook())
-    assert summary["exit"] == "finished"
-    assert len(rows(tmp_path / "out")) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
 import os
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import OWN, jsonl, only
+from rows import OWN, jsonl
 
 from overlap.errors import ConfigError
 from overlap.rows import sources
@@ -21,23 +20,6 @@ from recipes.code_rl.data import load_problems
 from sandbox.core.nouns import Case
 
 # --- our own rows ---------------------------------------------------------------------------------------------
-
-
-def test_our_own_rows_become_problems(tmp_path: Path) -> None:
-    problem = only(tmp_path, OWN)
-    assert (problem.id, problem.level, problem.starter) == ("inc", 1, "def inc(n):")
-    assert problem.problem.kind == "function"
-    assert problem.problem.fn_name == "inc"
-    assert problem.problem.cases == (Case("[1]", "2"),)
-
-
-def test_a_stdio_row_needs_no_function_name(tmp_path: Path) -> None:
-    row = {**OWN, "kind": "stdio", "fn_name": None, "tests": [{"input": "1\n", "output": "2\n"}]}
-    assert only(tmp_path, row).problem.fn_name is None
-
-
-def test_limits_come_from_the_configuration(tmp_path: Path) -> None:
-    assert only(tmp_path, OWN, Judging(cpu_s=1.5)).problem.limits.cpu_s == 1.5
 
 
 @pytest.mark.parametrize(
@@ -215,13 +197,6 @@ def split_file(path: Path, *rows: tuple[str, str]) -> str:
     return jsonl(path / "split.jsonl", *({"id": id, "split": split, "source": "problems.jsonl"} for id, split in rows))
 
 
-def test_a_split_file_names_its_problems_in_its_order(tmp_path: Path) -> None:
-    path = split_file(tmp_path, ("c", "train"), ("a", "train"), ("b", "heldout"), ("d", "dropped"))
-    train, heldout = splits.load_splits(path, ("train", "heldout"), Judging(), "data.train")
-    assert [p.id for p in train.problems] == ["c", "a"]
-    assert [p.id for p in heldout.problems] == ["b"]
-
-
 @pytest.mark.parametrize(
     ("rows", "complaint"),
     [
@@ -267,12 +242,3 @@ def test_a_division_by_hash_does_not_depend_on_the_order(tmp_path: Path) -> None
     assert 15 <= len(heldout) <= 45
     assert {p.id for p in train} | {p.id for p in heldout} == {p.id for p in problems}
     assert {p.id for p in splits.divide(problems[::-1], Judging(), "data.train")[1]} == {p.id for p in heldout}
-
-
-def test_a_folder_that_may_not_be_read_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Path) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(ConfigError, match=f"data.train='{tmp_path}': cannot be read .Permission denied"):
-        list(sources.source_rows(str(tmp_path)))

@@ -24,7 +24,6 @@ from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here,
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
-    PUBLISHED,
     ContestWindow,
     EvaluationTask,
     code_task,
@@ -142,21 +141,6 @@ def test_without_arguments_the_default_policy_answers_the_held_out_problems_that
     assert (asked.draw, asked.ks, asked.limit) == (SamplingOptions(16, 0.6, 0.95), (1, 8), None)
 
 
-def test_another_policy_is_asked_the_same_held_out_problems_where_the_configuration_is_the_default_ones() -> None:
-    ids = []
-    for policy in ("", "/models/mine"):
-        asked = asked_for([policy, *DEFAULT])
-        ids.append([problem.id for problem in read_set(asked.sets[0], asked.cfg).problems.problems])
-    assert ids[0] == ids[1]
-
-
-def test_a_policy_that_reasons_is_evaluated_on_the_published_sets() -> None:
-    asked = asked_for(["agentica-org/DeepCoder-14B-Preview"])
-    assert tuple(found.name for found in asked.sets) == PUBLISHED
-    assert asked.cfg.model.response_tokens == 65536
-    assert str(asked.sets[0].window) == "2024-08-01..2025-02-01"
-
-
 def test_a_policy_of_a_run_is_asked_as_it_was_trained(tmp_path: Path) -> None:
     run = tmp_path / "first"
     (run / "policy").mkdir(parents=True)
@@ -209,16 +193,6 @@ def test_a_window_holds_the_contests_of_its_first_and_last_day_and_those_between
         read_set(requested_sets([source], ContestWindow(last=date(2020, 1, 1)), ())[0], CFG)
 
 
-@pytest.mark.parametrize(("days", "bad"), [(("2024-08-01", None, "soon"), 2), ((), 0)])
-def test_a_date_that_cannot_be_read_is_counted_and_a_set_without_dates_is_evaluated_whole(
-    days: tuple[Any, ...], bad: int, tmp_path: Path
-) -> None:
-    source = dated(tmp_path, *days) if days else jsonl(tmp_path / "own.jsonl", OWN)
-    found = read_set(requested_sets([source], ContestWindow(first=date(2024, 1, 1)), ())[0], CFG)
-    assert (len(found.problems.problems), [row.reason for row in found.problems.left_out]) == (1, ["malformed"] * bad)
-    assert (found.outside, found.dated) == (0, bool(days))
-
-
 def test_problems_of_every_set_keep_all_of_their_tests_and_ids_name_the_set(tmp_path: Path) -> None:
     many = {**OWN, "tests": [{"input": f"[{n}]", "output": str(n + 1)} for n in range(40)]}
     sets = requested_sets([f"{name}={jsonl(tmp_path / name, many)}" for name in ("a", "b")], ContestWindow(), ())
@@ -227,18 +201,6 @@ def test_problems_of_every_set_keep_all_of_their_tests_and_ids_name_the_set(tmp_
     assert [prompt.id for prompt in prompts] == ["a/inc", "b/inc"]
     assert {len(prompt.data.problem.cases) for prompt in prompts} == {40}
     assert task.prompts(Bytes(), "train") == []
-
-
-def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(source: str, judging: object, field: str, **_: object) -> None:
-        raise ConfigError(field, source, "cannot be loaded from the hub")
-
-    monkeypatch.setattr("recipes.code_rl.evaluation_sets.load_problems", unreachable)
-    for word, copied in (("mbpp+", True), ("mbpp+=/my/file.jsonl", False)):
-        (asked,) = requested_sets([word], ContestWindow(), ())
-        with pytest.raises(ConfigError, match="cannot be loaded from the hub") as refused:
-            read_set(asked, load_config(None, []))
-        assert refused.value.way_out.endswith("; a copy of your own is named --set mbpp+=FILE") == copied
 
 
 # --- wrong words ----------------------------------------------------------------------------------------------
@@ -296,11 +258,6 @@ def test_answers_longer_than_the_policy_knows_are_refused_before_an_engine_is_st
     own = f"own={jsonl(tmp_path / 'own.jsonl', *map(problem, range(3)))}"
     assert main([policy, "--dry-run", "--tokens", "100000", "--set", own]) == 2
     assert "model.policy has a context of" in capsys.readouterr().err
-
-
-def test_overrides_may_stand_anywhere_and_the_value_of_an_option_is_none() -> None:
-    args = evaluate.evaluate_parser().parse(["learn.lr=1", "--set", "a.b=c", "--dry-run", "verify.cpu_s=2", "p"])
-    assert (args.overrides, args.sets, args.policy) == (["learn.lr=1", "verify.cpu_s=2"], ["a.b=c"], "p")
 
 
 def test_the_law_of_a_policy_is_that_of_its_weights_wherever_they_lie(tmp_path: Path, policy: str) -> None:

@@ -199,26 +199,6 @@ def test_malformed_or_missing_deepcoder_tests_are_refused(tmp_path: Path, tests:
 # --- APPS and TACO, HumanEval, MBPP ---------------------------------------------------------------------------
 
 
-def test_taco_rows_are_read_as_apps_rows(tmp_path: Path) -> None:
-    row = {"question": "q", "input_output": json.dumps(many(3)), "starter_code": "", "difficulty": "interview"}
-    problem = only(tmp_path, row)
-    assert (problem.problem.fn_name, problem.level, problem.problem.cases[0].expected) == ("inc", 2, "1")
-
-
-def test_helpers_in_a_humaneval_prompt_become_the_preamble(tmp_path: Path) -> None:
-    row = {
-        "task_id": "X/1",
-        "prompt": "import math\n\ndef helper():\n    return 1\n\ndef f(n):\n    '''doc'''\n",
-        "entry_point": "f",
-        "canonical_solution": "    return helper()\n",
-        "test": "def check(candidate):\n    assert candidate(0) == 1\n",
-    }
-    problem = only(tmp_path, row)
-    assert problem.problem.preamble.endswith("return 1\n\n")
-    assert problem.problem.cases[0].input.endswith("check(f)\n")
-    assert problem.references == (row["prompt"] + row["canonical_solution"],)
-
-
 def test_an_mbpp_row_starts_with_the_name_that_its_asserts_call(tmp_path: Path) -> None:
     test = "assert set(find(1)) == {1}"
     row = {"task_id": 3, "text": "t", "code": "x", "test_list": [test], "test_setup_code": "z = 1"}

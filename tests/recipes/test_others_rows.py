@@ -180,11 +180,6 @@ def test_a_contests_own_limits_hold_within_the_bounds(tmp_path: Path, more: Row,
     )
 
 
-def test_incomplete_tests_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
-    row = codeforces(official_tests_complete=False)
-    assert only(tmp_path, row, Judging(incomplete=True)).notes == ("with official tests missing",)
-
-
 def test_keys_that_look_like_settings_and_have_no_effect_are_noted_by_name(tmp_path: Path) -> None:
     tests = [{"input": "[1]", "output": "2", "weight": 3}]
     row = {**OWN, "tests": tests, "checker": "x", "time_limit": 9, "weight": 2, "memory_limit": None}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from rows import jsonl, refusal
 
-from overlap.core import LeftOut
 from overlap.rows.split_file import is_split_file
 from recipes.code_rl import prepare, splits
 from recipes.code_rl.cases import Judging
@@ -128,12 +127,6 @@ def test_wrong_words_are_one_line_and_exit_code_2(tmp_path: Path, words: list[st
     against = [] if "--against" in words else ["--against", "none"]
     assert says in refusal(prepare.main, [*words, "--out", str(tmp_path / "out.jsonl"), *against])
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_each_reason_is_told_in_a_line_whatever_its_detail_holds() -> None:
-    outcome = prepare.FilterOutcome(left_out=[LeftOut("a:1", "malformed", "x; y"), LeftOut("a:2", "malformed", "z")])
-    assert outcome.lines()[1:-1] == ["  2 malformed, first a:1: x; y"]
-    assert outcome.to_json()["left_out"] == {"malformed": {"count": 2, "first": "a:1", "detail": "x; y"}}
 
 
 # --- statements -----------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import gzip
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -67,16 +66,15 @@ def test_ids_statements_and_the_inputs_of_each_problem_are_distinct() -> None:
     assert few == []
 
 
-@pytest.mark.parametrize("row", EASY, ids=lambda row: row["id"])
-def test_statement_starter_reference_and_tests_agree_on_the_signature(row: SourceRow) -> None:
-    (function,) = ast.parse(row["reference"]).body
-    assert isinstance(function, ast.FunctionDef)
-    parameters = [argument.arg for argument in function.args.args]
-    signature = f"{function.name}({', '.join(parameters)})"
-    assert function.name == row["fn_name"]
-    assert row["starter"] == f"def {signature}:"
-    assert f"`{signature}`" in row["statement"]
-    assert all(len(json.loads(text)) == len(parameters) for text in inputs(row))
+def test_statement_starter_reference_and_tests_agree_on_the_signature() -> None:
+    for row in EASY:
+        (function,) = ast.parse(row["reference"]).body
+        assert isinstance(function, ast.FunctionDef)
+        parameters = [argument.arg for argument in function.args.args]
+        signature = f"{function.name}({', '.join(parameters)})"
+        assert (function.name, row["starter"]) == (row["fn_name"], f"def {signature}:")
+        assert f"`{signature}`" in row["statement"]
+        assert all(len(json.loads(text)) == len(parameters) for text in inputs(row)), row["id"]
 
 
 def test_the_example_in_every_function_statement_is_its_first_test() -> None:
@@ -91,19 +89,6 @@ def test_the_example_in_every_stdio_statement_is_its_first_test() -> None:
     for row in CONTEST:
         tail = f"Example input:\n{inputs(row)[0]}Example output:\n{outputs(row)[0].rstrip()}"
         assert row["statement"].endswith(tail), row["id"]
-
-
-def test_floats_are_exact_so_no_answer_depends_on_the_order_of_rounding() -> None:
-    def numbers(value: object) -> Iterator[float]:
-        if isinstance(value, float):
-            yield value
-        elif isinstance(value, list | dict):
-            for item in value.values() if isinstance(value, dict) else value:
-                yield from numbers(item)
-
-    for row in EASY:
-        for text in outputs(row):
-            assert all((number * 64).is_integer() for number in numbers(json.loads(text))), row["id"]
 
 
 def test_no_program_with_a_constant_answer_solves_a_problem() -> None:

@@ -79,31 +79,6 @@ def test_right_programs_are_accepted_and_wrong_ones_are_not(name: str, verdicts:
     assert [str(judgement.verdict) for judgement in references] == ["AC"] * len(references)
 
 
-NAMES = "heappush(heap := [], 4)\nprint(Counter('aab')['a'] + gcd(8, 6) + pow(2, 3, 5) + sqrt(4) + len(deque(heap)))\nx"
-NUMPY = "print(np.sum(np.array(list(map(int, input().split())))) + 0.5)"
-
-
-@pytest.mark.parametrize(
-    ("judging", "source", "message"),
-    [
-        (Judging(preamble="contest"), NAMES, "exit code 1: NameError: name 'x' is not defined"),
-        (Judging(preamble="none"), NAMES, "exit code 1: NameError: name 'heappush' is not defined"),
-        (Judging(packages=("numpy",)), NUMPY, ""),
-    ],
-)
-def test_programs_for_contests_find_what_graders_put_in_front(
-    tmp_path: Path, judging: Judging, source: str, message: str
-) -> None:
-    row = {"problem": "p", "tests": [{"input": "4 6", "output": "10.5"}]}
-    (problem,) = load_problems(jsonl(tmp_path / "p.jsonl", row), judging).problems
-
-    async def judge() -> str:
-        async with asyncio.timeout(60), Pool(1, packages=judging.packages) as pool:
-            return (await pool.judge(problem.problem, Program(source))).cases[0].message
-
-    assert asyncio.run(judge()) == message
-
-
 @pytest.mark.promise("formats")
 def test_hidden_in_a_pickle_nothing_is_called(tmp_path: Path) -> None:
     class Call:

@@ -148,21 +148,6 @@ def test_a_stage_that_began_with_a_policy_of_another_training_is_refused_before_
     assert "runs/first is going to leave: give it another name" in command.said
 
 
-def test_a_dry_run_finds_the_policy_that_a_stage_went_on_with(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command(code=130, call0="late")
-    exported = command.runs / "first" / "policy-step-000003"
-    monkeypatch.setattr(stages, "export", lambda run: exported.mkdir())
-    command(code=130, call0="killed")
-    seen = list[tuple[str, bool]]()
-    monkeypatch.setattr(
-        stages, "dry_run", lambda cfg, _, *, resume, **options: seen.append((cfg.model.policy, resume)) or ()
-    )
-    command("--dry-run")
-    assert seen == [(str(exported), True)]
-
-
 def test_a_run_that_was_asked_to_stop_begins_no_further_stage(command: Command) -> None:
     assert [name for name, _, _ in command(call0="drained")] == ["first"]
     assert "drained; the same command goes on from here" in command.said

@@ -10,16 +10,14 @@ import pytest
 from places import ROOT
 from rows import Bytes
 
-from overlap.config.fields import Config, DataConfig, ModelConfig, VerifyConfig
+from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.config.rollout import RolloutConfig
 from overlap.core import LeftOut, Prompt
-from overlap.core import Task as TaskProtocol
 from overlap.errors import ConfigError
 from overlap.rows import sources
 from overlap.task import load_task
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.task import PROBLEM_FILES, SPLITS, CodeTask, ReasoningCodeTask
+from recipes.code_rl.task import SPLITS, CodeTask, ReasoningCodeTask
 from sandbox.core.nouns import Judgement, Verdict
 
 ROWS = [
@@ -62,10 +60,6 @@ def judgement(verdict: Verdict) -> Judgement:
     return Judgement("p", verdict, (), 0, 1, False, "B", "python", "3", "", 0.0, 0.0)
 
 
-def test_the_task_is_what_the_engine_calls_a_task(source: str) -> None:
-    assert isinstance(CodeTask(train=source), TaskProtocol)
-
-
 def test_a_prompt_ends_inside_the_fence_right_after_the_starter(asked: tuple[CodeTask, Prompt]) -> None:
     _, prompt = asked
     assert text(prompt).endswith(f"<assistant>{prompt.prefill}")
@@ -78,15 +72,6 @@ def test_a_stdio_prompt_asks_for_a_silent_program_in_an_empty_fence(source: str)
     prompt = next(p for p in prompts if p.id == "io")
     assert prompt.prefill == "```python\n"
     assert "standard input" in text(prompt)
-
-
-def test_prompts_are_the_same_every_time_and_splits_share_nothing(source: str) -> None:
-    task = CodeTask(train=source)
-    train, heldout = (task.prompts(Bytes(), split) for split in ("train", "heldout"))
-    assert [p.id for p in train] == [p.id for p in CodeTask(train=source).prompts(Bytes(), "train")]
-    assert {p.id for p in train}.isdisjoint(p.id for p in heldout)
-    assert len(train) + len(heldout) == 41
-    assert heldout
 
 
 def test_a_heldout_source_may_share_no_problem_with_train(source: str) -> None:
@@ -104,12 +89,6 @@ def test_prompts_of_any_length_are_given_and_rows_that_give_none_stand_among_the
     ]
     assert all(prompt.place.startswith(f"{source}:") for prompt in entries)
     assert not any(isinstance(row, LeftOut) for row in CodeTask(train=source).prompts(Bytes(), "heldout"))
-
-
-def test_graders_modules_are_imported_ahead_only_where_programs_get_them(source: str) -> None:
-    assert CodeTask.from_config(Config()).packages == ()
-    assert "statistics" in CodeTask(train=source).packages
-    assert CodeTask(train=source, judging=Judging(preamble="none", packages=("numpy",))).packages == ("numpy",)
 
 
 def test_an_answer_becomes_a_program_for_its_problem(asked: tuple[CodeTask, Prompt]) -> None:
@@ -152,17 +131,6 @@ def test_task_and_prompts_can_go_to_another_process(asked: tuple[CodeTask, Promp
     assert copy.reward(prompt, "", None) == 0.0
 
 
-def test_the_task_is_made_from_the_configuration(source: str) -> None:
-    cfg = Config(
-        model=ModelConfig(policy="/models/mine"),
-        data=DataConfig(train=source, options={"tests_per_problem": 3, "preamble": "none", "packages": ["numpy"]}),
-        rollout=RolloutConfig(stop=("```",)),
-        verify=VerifyConfig(cpu_s=2.0),
-    )
-    task = load_task(cfg.data.task, cfg)
-    assert task == CodeTask(source, "", Judging(3, 2.0, "none", ("numpy",)), ("```",))
-
-
 @pytest.mark.parametrize("how", ["divided", "split file", "split file twice", "named"])
 def test_only_training_problems_lose_tests_and_each_file_is_read_once(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
@@ -195,12 +163,6 @@ def test_a_file_that_was_changed_is_read_again(source: str) -> None:
     task.problems("train")
     Path(source).write_text("".join(json.dumps({**row, "id": f"new{i}"}) + "\n" for i, row in enumerate(ROWS)))
     assert {problem.id[:3] for split in ("heldout", "train") for problem in task.problems(split)} == {"new"}
-
-
-def test_a_policy_without_a_measured_split_gets_all_of_our_problems() -> None:
-    task = CodeTask.from_config(Config(model=ModelConfig(policy="/models/mine")))
-    rows = sum(len(path.read_text().splitlines()) for path in PROBLEM_FILES)
-    assert len(task.problems("train")) + len(task.problems("heldout")) == rows
 
 
 def test_the_default_policy_trains_on_its_measured_split() -> None:

@@ -73,24 +73,3 @@ def test_what_is_wrong_with_a_step_is_counted_where_it_belongs(books: Books, nam
     spoil, found = WRONG[name]
     spoil(books)
     assert books.found() == found
-
-
-def test_rows_samples_and_spans_are_there_once(books: Books) -> None:
-    books.rows.append({"step": 3})
-    books.samples.append(books.samples[0])
-    books.spans[1]["dur"] = 11.0
-    assert books.found() == {"rows": 3}
-    del books.spans[1]
-    assert books.found() == {"rows": 3}
-
-
-def test_every_group_that_was_learned_has_one_line(books: Books) -> None:
-    books.told_again, books.untold = [(1, 2)], {6}
-    assert books.found() == {"rows": 2}
-
-
-def test_what_is_left_is_counted_and_hidden_files_are_left(books: Books, capsys: pytest.CaptureFixture[str]) -> None:
-    books.left.append("pid 7")
-    (books.folder / ".policy.former").mkdir()
-    assert books.found() == {"left": 2}
-    assert "left: pid 7" in capsys.readouterr().err

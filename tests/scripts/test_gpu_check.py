@@ -19,13 +19,8 @@ import psutil
 import pytest
 from gpu_stages import dies, two_rows
 from places import ROOT
-from shapes import SMALL
+from wide import wide
 
-from overlap.placement.devices import Devices
-from overlap.placement.memory import held as held_in
-from overlap.placement.planned_run import PlannedRun, Seats
-
-GIB = 2**30
 STAGES = re.findall(r"^([a-z]+) {2,}", (ROOT / "scripts/gpu/_stages.py").read_text().split('"""')[1], re.MULTILINE)
 STAGE = """
 import json, os, signal, subprocess, sys
@@ -81,20 +76,6 @@ def test_a_stage_that_hangs_is_ended_with_all_that_it_has_started(check) -> None
     assert report["stages"]["memory"][-1]["why"].startswith("took more than 2 s")
 
 
-def test_the_file_has_every_row_as_soon_as_it_is_there_and_says_which_stage_has_not_ended(
-    check, tmp_path: Path
-) -> None:
-    module, out = importlib.import_module("check"), tmp_path / "new" / "figures.json"
-    report, read = module._Report(out, ["a GPU"]), lambda: json.loads(out.read_text())
-    report.begin("ipc")
-    assert read()["stages"] == {"ipc": []}
-    report.add("ipc", {"check": "one", "ok": True})
-    assert (read()["stages"]["ipc"], read()["seconds"]) == ([{"check": "one", "ok": True}], {"ipc": None})
-    report.end("ipc")
-    assert read()["seconds"]["ipc"] >= 0
-    assert [path.name for path in out.parent.iterdir()] == ["figures.json"]
-
-
 def test_stages_that_want_an_engine_are_left_out_by_name_where_vllm_is_missing(check) -> None:
     code, report = check("sync", "learner", missing=("vllm",))
     (row,) = report["stages"]["sync"]
@@ -103,7 +84,7 @@ def test_stages_that_want_an_engine_are_left_out_by_name_where_vllm_is_missing(c
     assert report["stages"]["learner"] == [{"check": "first", "ok": True, "figure": 1.5}]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [wide(signal.SIGTERM), signal.SIGKILL])
 def test_a_check_that_is_ended_leaves_no_stage_that_holds_the_device(tmp_path: Path, how: signal.Signals) -> None:
     out = tmp_path / "figures.json"
     words = [sys.executable, "scripts/gpu/check.py", "attention", "--rehearse", "--out", str(out)]
@@ -128,57 +109,10 @@ def test_the_stages_that_are_explained_are_those_that_there_are(check) -> None:
     assert tuple(STAGES) == importlib.import_module("check").STAGES
 
 
-def test_a_stage_that_is_not_known_is_refused(check, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as ended:
-        check("lerner")
-    assert ended.value.code == 2
-    assert "'lerner' is not known" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("used", "held"), [(1.05, True), (1.2, False)])
-def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: float, held: bool
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
-    stages = importlib.import_module("_stages")
-    monkeypatch.setattr(stages, "resolve_policy", lambda name: tmp_path)
-    monkeypatch.setattr(stages, "read_shape", lambda policy: SMALL)
-    monkeypatch.setattr(stages, "devices_here", lambda wanted: Devices.gpus(1, 80 * GIB))
-    planned: dict[str, float] = {}
-
-    def seen(asked: PlannedRun, seats: Seats) -> Any:
-        plan = held_in(asked, seats)
-        moments = plan["GPU 0"]
-        planned.update({name: sum(moments[moment].values()) / GIB for name, moment in stages.MOMENTS.items()})
-        return plan
-
-    class Measured(dict[str, Any]):
-        """A run's last row, in which a GPU of 80 GiB has so much more in use than is planned."""
-
-        def __missing__(self, name: str) -> float:
-            return 80 - used * planned[name.removeprefix("memory/").removesuffix("_free_gib")]
-
-    monkeypatch.setattr(stages, "held", seen)
-    monkeypatch.setattr(stages, "_trained", lambda *_: Measured(check="a run", ok=True))
-    rows = list(stages.stage("memory", stages.Place(tmp_path, "cuda", "a policy")))
-    assert [row["ok"] for row in rows] == [True, held, held, held]
-    assert [row["used_gib"] / row["planned_gib"] for row in rows[1:]] == pytest.approx([used] * 3)
-
-
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
     return importlib.import_module("_rows")
-
-
-def test_a_check_that_raises_is_a_row_with_the_end_of_its_traceback(rows) -> None:
-    def broken() -> dict[str, Any]:
-        raise ValueError("no such kernel")
-
-    row = rows.attempt("a check", broken)
-    assert (row["check"], row["ok"]) == ("a check", False)
-    assert row["why"].endswith("ValueError: no such kernel")
-    assert "in broken" in row["why"]
 
 
 def test_rows_of_a_process_of_its_own_come_one_by_one_and_its_death_is_one(rows) -> None:
@@ -186,28 +120,6 @@ def test_rows_of_a_process_of_its_own_come_one_by_one_and_its_death_is_one(rows)
     first, last = rows.apart(dies, "x")
     assert first["ok"]
     assert last == {"check": "dies x", "ok": False, "why": "exit code 3"}
-
-
-def test_what_is_carried_is_pinned_measured_and_comes_with_the_command_to_run_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
-    carry = importlib.import_module("_carry")
-    pins = carry.pins()
-    assert pins["deepspeed"].startswith("deepspeed==")
-    assert {*carry.BUILT, *carry.WHEELS} <= pins.keys()
-
-    def pack(folder: Path, python: str) -> None:
-        (folder / f"one-{python}.whl").write_bytes(bytes(2**20 * size))
-
-    monkeypatch.setattr(carry, "pack", pack)
-    monkeypatch.setattr(carry, "repository_mib", lambda: 10.0)
-    monkeypatch.setattr(sys, "argv", ["_carry.py", str(tmp_path)])
-    for size, code in ((1, 0), (55, 1)):
-        assert carry.main() == code
-        said = capsys.readouterr()
-        assert f"{size + 10:6.1f} MiB  with the repository" in said.out
-        assert (f"--target {carry.SITE} {tmp_path}/*.whl" in said.out, bool(said.err)) == (not code, bool(code))
 
 
 @pytest.mark.parametrize(

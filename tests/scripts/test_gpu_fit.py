@@ -31,24 +31,6 @@ def test_where_nothing_fits_the_refusal_says_what_is_missing_and_what_to_change(
         assert part in found.refusal
 
 
-def test_few_sequences_at_once_are_taken_where_no_settings_have_more() -> None:
-    assert 0 < fit.fit(fit.shape_of_policy("14B"), "1x80", fit.RESPONSE, fit.RANK).sequences < fit.ENOUGH
-
-
-def test_the_smallest_hardware_is_the_first_that_the_plan_accepts() -> None:
-    assert fit.smallest(fit.shape_of_policy("1.5B"), fit.SHORT, 0) == "1x16"
-    assert fit.fit(fit.shape_of_policy("1.5B"), "1x12", fit.SHORT).refusal
-
-
-def test_the_command_prints_both_tables(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(sys, "argv", ["fit.py", "--devices", "1x80"])
-    monkeypatch.setattr(fit, "POLICIES", {"0.5B": fit.POLICIES["0.5B"]})
-    fit.main()
-    printed = capsys.readouterr().out
-    assert printed.startswith("| policy | 1x80 |\n|---|---|\n| 0.5B, full | engine 80%, 512 at once, host 6 |")
-    assert printed.endswith("| 0.5B | 1x12 | 1x12 | 1x12 | 1x12 |\n")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [("--devices 4x", "--devices='4x': say how many GPUs"), ("--response=-5", "--response=-5: use 1 or more")],

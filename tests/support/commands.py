@@ -72,15 +72,6 @@ class Command:
         for pid in self._pids():
             os.kill(pid, signal.SIGKILL)
 
-    def stand_still(self, seconds: float) -> None:
-        """Nothing but itself."""
-        pids = self._pids()
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        for pid in [*pids, self.process.pid]:  # what started it there stops with it
-            os.kill(pid, signal.SIGCONT)
-
     def _pids(self) -> list[int]:
         if self.process.poll() is not None:
             return []

@@ -93,16 +93,6 @@ async def test_a_job_that_fails_is_answered_also_where_that_is_a_bug(
     assert text in str(raised)
 
 
-async def test_an_agent_with_nothing_to_say_says_so_in_time_and_at_once_when_it_is_nudged(agent: NodeJudge) -> None:
-    assert not (await exchange(agent, wait_s=3.0)).answers
-    assert now() == pytest.approx(3.0)
-    asking = asyncio.create_task(exchange(agent, wait_s=3.0))
-    await asyncio.sleep(1.0)
-    await agent.nudge()
-    assert not (await asking).answers
-    assert now() == pytest.approx(4.0)
-
-
 async def test_a_withdrawn_job_is_cancelled_and_not_answered_and_makes_room(agent: NodeJudge, pool: FakePool) -> None:
     await exchange(agent, [job(number) for number in range(1, 6)], PROBLEMS, wait_s=0.05)
     reply = await exchange(agent, withdrawn=[1, 4, 77])
@@ -133,15 +123,6 @@ async def test_jobs_that_have_not_begun_are_given_back_the_last_ones_first_and_a
     await asyncio.sleep(1.0)
     assert sorted(answer.number for answer in (await exchange(agent, spare=9)).answers) == [0, 1, 2]
     assert pool.judged == 3
-
-
-async def test_a_forgotten_problem_is_gone(agent: NodeJudge) -> None:
-    await exchange(agent, [job(1)], PROBLEMS, forgotten=["p", "never there"])
-    await asyncio.sleep(0.2)
-    (answer,) = (await exchange(agent)).answers
-    assert answer.judgement is not None  # it was there when it was needed
-    assert not agent._problems
-    assert not (await exchange(agent)).answers  # a job is answered once
 
 
 async def test_an_agent_says_what_its_node_is_by_a_judged_program_and_what_waits_and_what_runs_ends_with_it(

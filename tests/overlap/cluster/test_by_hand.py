@@ -285,24 +285,6 @@ def test_a_further_machine_joins_with_the_token_of_the_head(by, cluster, double,
     assert token_of(head) == token_path()
 
 
-@pytest.mark.parametrize("asks", [True, False])
-def test_the_status_has_a_row_for_each_node_and_tells_whether_a_token_is_asked_for(asks, cluster, double, head) -> None:
-    here = ["10.0.0.1", 0, {LABEL: code_digest()}, {"CPU": 4.0}, ""]
-    other = ["10.0.0.2", 0, {LABEL: "other"}, {"CPU": 8.0, "GPU": 2.0}, ""]
-    double("nodes.json", json.dumps([here, other, ["10.0.0.3", 1, {}, {}, "health check failed"]]))
-    if not asks:
-        (double.place / "token").unlink()
-    code, said, err = cluster("status", head, *(["--token-file=mine"] if asks else []))
-    assert (code, err) == (0, "")
-    lines = said.splitlines()
-    told = "requires a token" if asks else "requires NO token: anyone who can connect can run code on it"
-    assert lines[0] == f"cluster at {head}: 2 nodes, 12 cores, 2 GPUs; {told}"
-    assert lines[2].split() == ["10.0.0.1-01020304", "alive", "4", "0", code_digest()]
-    assert lines[3].split()[:4] == ["10.0.0.2-01020304", "alive", "8", "2"]
-    assert "not the one here" in lines[3]
-    assert lines[4].split() == ["10.0.0.3-01020304", "dead", "0", "0", "?", "(health", "check", "failed)"]
-
-
 def test_one_command_at_a_time_is_at_work_on_a_machine(cluster) -> None:
     with single_command():
         code, _, err = cluster("down")

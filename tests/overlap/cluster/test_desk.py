@@ -14,7 +14,7 @@ from fake_nodes import FakeNode
 
 from overlap.clock import DRIFT, Offset, now
 from overlap.cluster import desk as desk_module
-from overlap.cluster.desk import CALL_S, PACE_LONG_S, PACE_S, PARCEL_BYTES, SHARE, SLOW, Desk, NodeWork, Router, pace_s
+from overlap.cluster.desk import PARCEL_BYTES, SLOW, Desk, NodeWork, Router
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeLost, NodeParcel, NodeReply, NodeSilent
 from sandbox.core.nouns import Case, Program
 from sandbox.core.problem import Problem
@@ -62,23 +62,6 @@ async def work(desk: Desk, seconds: float) -> None:
     await asyncio.gather(working, return_exceptions=True)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "mean_s", "pace"),
-    [
-        (3, 0.0, PACE_S),
-        (3, 1.0, PACE_S),
-        (3, 20.0, 0.2),  # answers of long jobs wait for each other a little
-        (3, 600.0, PACE_LONG_S),
-        (1000, 1.0, 1000 * CALL_S / SHARE),
-        (3000, 600.0, 3000 * CALL_S / SHARE),
-    ],
-)
-def test_the_calls_to_all_nodes_cost_the_driver_a_share_of_a_core_at_most(
-    nodes: int, mean_s: float, pace: float
-) -> None:
-    assert pace_s(nodes, mean_s) == pytest.approx(pace)
-
-
 async def test_jobs_of_a_moment_go_in_one_parcel_with_each_problem_once_and_large_ones_in_one_after_the_other() -> None:
     desk = at(node := Heard())
     for number in range(10, 20):
@@ -94,15 +77,6 @@ async def test_jobs_of_a_moment_go_in_one_parcel_with_each_problem_once_and_larg
     assert numbers == [[*range(10, 20)], [0, 1], [2, 3], [4, 5, 6], [7]]
     assert set(node.received.values()) == {1}
     assert not desk.held
-
-
-async def test_a_job_that_was_withdrawn_before_it_was_sent_is_not_sent_and_its_problem_is_there_for_the_next() -> None:
-    desk = at(node := Heard())
-    desk.give(first := job(1))
-    desk.withdraw(first)
-    desk.give(job(2))
-    await work(desk, 1.0)
-    assert node.judged == [2]
 
 
 async def test_a_node_forgets_the_problems_of_which_no_job_came_for_longest_and_gets_them_again(
@@ -156,27 +130,6 @@ async def test_a_node_that_has_lost_jobs_that_it_was_given_is_lost() -> None:
         await serving
 
 
-def test_the_mean_of_a_job_is_of_the_last_ones_that_ran() -> None:
-    desk = at(Heard())
-    for seconds in (1.0, 0.0, 2.0):
-        desk.took(seconds)
-    assert (desk.mean_s, desk.ended) == (1.5, 2)
-    for seconds in (*[100.0] * 50, *[1.0] * 200):
-        desk.took(seconds)
-    assert desk.mean_s == pytest.approx(1.0, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("mean_s", "pace", "each"), [(0.0, 0.075, 2), (10.0, 0.075, 1), (0.3, 0.075, 2), (0.05, 0.075, 4), (0.001, 3.0, 32)]
-)
-def test_a_node_holds_as_many_jobs_ahead_as_a_worker_does_in_two_paces(mean_s: float, pace: float, each: int) -> None:
-    desk = at(Heard())
-    desk.mean_s, desk.pace_s, desk.ended = mean_s, pace, 1000
-    assert desk.room == 4 * each
-    desk.ended = 1
-    assert desk.room == min(4 * each, 5)  # no more ahead than have ended there
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_clock_is_never_further_off_than_it_says_whatever_calls_take_and_however_clocks_drift(seed: int) -> None:
     rng = random.Random(seed)
@@ -196,17 +149,6 @@ def test_a_clock_is_never_further_off_than_it_says_whatever_calls_take_and_howev
         assert abs(offset.ahead_s - (there(at_s) - at_s)) <= offset.error_s(at_s) + 1e-9
 
 
-def test_a_worse_call_changes_nothing_until_the_better_one_has_become_old() -> None:
-    offset = Offset()
-    offset.note(0.0, 100.0, 100.0, 0.001)
-    offset.note(1.0, 101.5, 101.5, 2.0)
-    assert offset.ahead_s == pytest.approx(99.9995)
-    late = 2.0 / DRIFT
-    offset.note(late, late + 101.5, late + 101.5, late + 2.0)
-    assert offset.ahead_s == pytest.approx(100.5)
-    assert offset.error_s(late + 2.0) == pytest.approx(1.0 + 2.0 * DRIFT)
-
-
 def join(made: Router, name: str, workers: int) -> Desk:
     """A node that holds one job for each worker as long as none has ended."""
     desk = Desk(FakeNode(name, workers, lambda job: 1.0), Facts(workers, workers, "A"))
@@ -214,35 +156,8 @@ def join(made: Router, name: str, workers: int) -> Desk:
     return desk
 
 
-def router(*workers: int, jobs: int = 0) -> tuple[Router, list[Desk], list[NodeWork]]:
-    made, added = Router(), [job(number) for number in range(jobs)]
-    desks = [join(made, f"n{number}", count) for number, count in enumerate(workers)]
-    for work in added:
-        made.add(work)
-    made.assign()
-    return made, desks, added
-
-
 def held(made: Router) -> dict[str, int]:
     return {name: len(desk.held) for name, desk in made.desks.items()}
-
-
-@pytest.mark.parametrize(("jobs", "expected"), [(4, {"n0": 1, "n1": 3}), (9, {"n0": 2, "n1": 6})])
-def test_nodes_are_filled_in_proportion_to_their_places_and_no_further(jobs: int, expected: dict[str, int]) -> None:
-    made, *_ = router(2, 6, jobs=jobs)
-    assert held(made) == expected
-
-
-def test_nodes_give_back_what_has_not_begun_there_for_those_that_idle_and_only_where_nothing_waits() -> None:
-    made, (busy,), _ = router(4, jobs=4)
-    busy.facts = Facts(1, 1, "A")
-    idle = [join(made, f"idle {number}", 1) for number in range(2)]
-    made.balance()
-    assert (busy.spare, *(desk.spare for desk in idle)) == (2, 0, 0)  # of the three ahead of its one worker
-    busy.spare = 0
-    made.add(job(9))
-    made.balance()
-    assert busy.spare == 0
 
 
 @pytest.mark.parametrize("seed", range(10))

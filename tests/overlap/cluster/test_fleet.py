@@ -20,14 +20,13 @@ from places import ROOT, SUPPORT
 
 from overlap.clock import now
 from overlap.cluster import fleet as fleet_module
-from overlap.cluster.agent import CALL_BYTES, Hosted
-from overlap.cluster.fleet import GONE_S, KNOWN_S, NODE_S, FarProcess, survey
+from overlap.cluster.agent import CALL_BYTES
+from overlap.cluster.fleet import GONE_S, NODE_S, FarProcess, survey
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
 from overlap.errors import ConfigError, EngineError
 from overlap.placement.devices import NodeDevices
 from overlap.process.calls import Peer, RemoteFault
 from overlap.process.child_processes import ChildProcesses
-from overlap.weights.copies import piece_digest
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 
@@ -145,27 +144,6 @@ async def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildP
     assert life.over
 
 
-async def test_weights_are_in_memory_without_a_name_and_no_late_call_changes_them() -> None:
-    async def fill(update: int, data: bytes) -> bool:
-        return await hosted.fill(update, 0, len(data), data, piece_digest(data), True)
-
-    hosted = Hosted("engine")
-    path, _ = await hosted.room(3, 5)
-    assert [await fill(3, b"hello"), await fill(2, b"older")] == [True, False]
-    assert await hosted.room(2, 4) == ("", {})
-    assert (Path(path).read_bytes(), "memfd" in os.readlink(path)) == (b"hello", True)
-    await hosted.close()
-    assert not await fill(3, b"end")
-
-
-@pytest.mark.virtual
-async def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> None:
-    cluster, told = Cluster(4, 4, 4, 4), list[str]()
-    fleet, (first, second) = fleet_of(cluster, tell=told.append), seats(cluster)
-    assert [await fleet.take(seat) for seat in (first, second, first)] == [first, second, first]
-    assert told == []
-
-
 @pytest.mark.promise("cluster-parts")
 @pytest.mark.virtual
 async def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:
@@ -223,18 +201,6 @@ async def test_two_engines_that_lose_their_nodes_at_once_do_not_move_to_the_same
 
 
 @pytest.mark.virtual
-async def test_a_node_that_cannot_be_used_is_not_asked_again_and_again() -> None:
-    cluster = Cluster(4, 4, 4, 4)
-    fleet, (first, _) = fleet_of(cluster), seats(cluster)
-    cluster.refused |= {"n0", "n3"}
-    del cluster.nodes[first.node]
-    taking = asyncio.create_task(fleet.take(first))
-    await asyncio.sleep(5 * KNOWN_S)
-    taking.cancel()
-    assert 5 <= cluster.surveyed.count("n3") <= 6
-
-
-@pytest.mark.virtual
 async def test_a_survey_tells_of_nodes_that_cannot_be_used_and_needs_the_drivers_own() -> None:
     cluster, told = Cluster(4, 2, 3), list[str]()
     cluster.refused.add("n1")
@@ -246,11 +212,3 @@ async def test_a_survey_tells_of_nodes_that_cannot_be_used_and_needs_the_drivers
     with pytest.raises(ConfigError, match="this machine's own node cannot be used"):
         await survey(cluster, "cpu", told.append)
     assert cluster.users == 0
-
-
-async def test_a_survey_in_which_the_head_is_lost_says_so_and_blames_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cluster, "actor", AsyncMock(side_effect=HeadLost("its head does not answer")))
-    cluster, told = Cluster(4, 4), list[str]()
-    with pytest.raises(HeadLost, match="its head does not answer"):
-        await survey(cluster, "cpu", told.append)
-    assert (told, cluster.users) == ([], 0)

@@ -12,8 +12,6 @@ from overlap.clock import now
 from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, RayNode
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import RayActor
-from overlap.config.fields import Config
-from overlap.run.seating import cluster_pool
 
 pytestmark = pytest.mark.virtual
 
@@ -100,13 +98,6 @@ async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_no_
         lost_s = now()
         node = await anext(joined)
         assert now() - lost_s == pytest.approx(rest_s, abs=1.0)
-
-
-@pytest.mark.parametrize("all_cases", [False, True])
-def test_a_node_judges_all_cases_where_the_task_asks_for_them(all_cases: bool) -> None:
-    task: Any = SimpleNamespace(packages=(), all_cases=all_cases)
-    pool: Any = cluster_pool(Config(), task, print)._members._make_pool(1)
-    assert pool.stop_at_first_failure is not all_cases
 
 
 async def test_a_node_that_came_for_one_that_died_gets_an_agent_one_that_drains_none_and_the_pool_is_told() -> None:

@@ -67,19 +67,6 @@ async def test_jobs_of_a_frozen_node_run_elsewhere_within_twelve_seconds_and_it_
     ]
 
 
-async def test_a_node_whose_first_jobs_are_short_takes_no_more_ahead_than_it_has_done() -> None:
-    def seconds(job: NodeJob) -> float:
-        return 0.01 if job.number % 8 == 0 else 60.0
-
-    nodes = [FakeNode(f"n{i}", 8, seconds) for i in range(8)]
-    async with Run(*nodes) as pool:
-        judging = asyncio.create_task(many(pool, 320))
-        await asyncio.sleep(3.0)
-        assert max(len(desk.held) for desk in pool._router.desks.values()) <= 24  # by jobs of 10 ms it would hold 88
-        await judging
-        assert now() < 1.6 * 280 * 60.0 / 64
-
-
 async def test_jobs_ahead_of_a_long_one_are_taken_back_where_another_node_idles() -> None:
     """Short jobs have taught a node to hold some ahead; then one takes long."""
 
@@ -98,18 +85,6 @@ async def test_jobs_ahead_of_a_long_one_are_taken_back_where_another_node_idles(
         assert now() - began < 3.0
         assert sorted(idle.judged) == [42, 43, 44]
         assert busy.judged == list(range(1, 41))
-
-
-async def test_a_job_that_is_cancelled_is_withdrawn_from_its_node() -> None:
-    node = FakeNode("a", 1, takes(10.0))
-    async with Run(node) as pool:
-        tasks = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(3)]
-        await asyncio.sleep(1.0)
-        for task in tasks[:2]:
-            task.cancel()
-        await tasks[2]
-        assert node.judged == [3]
-        assert now() < 12.0
 
 
 async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long_and_are_not_judged_when_one_comes() -> None:
@@ -295,21 +270,6 @@ async def test_a_draining_node_that_is_lost_loses_its_jobs_to_others_and_gets_no
         assert ("node leaving is drained, and let go" in run.said) is (what == "freeze")
 
 
-@pytest.mark.parametrize("used", [False, True])
-async def test_an_idle_node_that_drains_is_let_go_at_once_and_jobs_wait_for_the_next_one(used: bool) -> None:
-    first, leaving = FakeNode("first", 1, takes(1.0)), FakeNode("leaving", 64, takes(1.0))
-    leaving.drains = not used
-    async with (run := Run(leaving, first) if not used else Run(leaving)) as pool:
-        leaving.drains = True
-        await asyncio.sleep(5.0)
-        assert leaving.closed
-        waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
-        await asyncio.sleep(5.0)
-        run.members.add(FakeNode("next", 2, takes(1.0)))
-        assert sources([await waits]) == ["0"]
-        assert not leaving.judged
-
-
 async def test_a_judgement_knows_its_node_and_when_it_began_there_whatever_that_nodes_clock_says() -> None:
     took = [3.0, 3.0, 3.01, 3.01, 3.02, 3.02]  # the last answers wait for the next call
     nodes = [
@@ -336,25 +296,3 @@ async def test_an_equal_program_for_an_equal_problem_is_judged_once_and_who_wait
         assert second.queue_s >= 3.0
         assert first.node == second.node == "a"
         assert len(node.judged) == 1
-
-
-async def test_what_each_node_did_is_told_since_the_last_time_and_what_a_lost_one_did_once_more() -> None:
-    nodes = FakeNode("a", 2, takes(5.0), ahead_s=7.0), FakeNode("b", 2, takes(5.0))
-    async with Run(*nodes) as pool:
-        pool.take_nodes()
-        await many(pool, 4)
-        figures = pool.take_nodes()
-        assert figures.seconds == pytest.approx(5.0, abs=0.2)
-        for node in figures.nodes:
-            assert (node.judged, node.run_s, node.lost, node.workers, node.tier) == (2, 10.0, 0, 2, "A")
-            assert node.busy_share(figures.seconds) == pytest.approx(1.0, abs=0.05)
-            assert node.clock_s == pytest.approx({"a": 7.0, "b": 0.0}[node.node], abs=node.error_s)
-        began, judging = now(), asyncio.create_task(many(pool, 4))
-        await asyncio.sleep(1.0)
-        nodes[0].die()
-        await judging
-        assert now() - began < 10.5  # the jobs of the lost one went to the other at once
-        lost = {node.node: node for node in pool.take_nodes().nodes}
-        assert (lost["a"].lost, lost["a"].workers, lost["b"].judged) == (2, 0, 4)
-        assert [node.node for node in pool.take_nodes().nodes] == ["b"]
-        assert pool.concurrency == 2

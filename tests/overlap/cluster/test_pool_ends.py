@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 from fake_nodes import PROBLEMS, FakeMembers, FakeNode, Run, many, program, takes
 
 from overlap.cluster.nodes import HeadLost
 from overlap.cluster.pool import ClusterPool
-from overlap.errors import ConfigError, VerifierError
+from overlap.errors import VerifierError
 from sandbox.errors import PoolClosed
 
 pytestmark = pytest.mark.virtual
@@ -24,16 +22,6 @@ class Slow(FakeNode):
     async def close(self) -> None:
         await asyncio.sleep(5.0)
         await super().close()
-
-
-async def test_a_cluster_that_cannot_be_joined_ends_the_start_with_its_cause() -> None:
-    class Absent(FakeMembers):
-        async def joined(self) -> Any:
-            raise ConfigError("cluster.address", "nowhere:1", "cannot be joined")
-            yield
-
-    with pytest.raises(ConfigError, match="cannot be joined"):
-        await ClusterPool(Absent()).__aenter__()
 
 
 async def test_closing_fails_what_waits_also_for_an_equal_job_and_ends_every_agent() -> None:
@@ -111,11 +99,3 @@ async def test_when_the_head_is_lost_who_waits_and_who_asks_is_told_and_the_clus
             assert lives == [False]
     assert lives == [False]
     assert said[-1] == "the cluster is lost: its head does not answer"
-
-
-async def test_a_node_by_which_the_loss_of_the_head_is_heard_first_is_not_blamed_for_it() -> None:
-    node = FakeNode("a", 1, takes(1.0))
-    node.exchange = AsyncMock(side_effect=HeadLost("no answer"))  # type: ignore[method-assign]
-    async with Run(node) as pool:
-        with pytest.raises(VerifierError, match="the cluster is lost: no answer"):
-            await many(pool, 2)

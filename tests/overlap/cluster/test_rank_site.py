@@ -18,7 +18,7 @@ from overlap.config.fields import ClusterConfig, Config
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
-from overlap.pieces import files_in, read_piece, write_piece
+from overlap.pieces import files_in
 from overlap.placement.node_seats import place_over
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
@@ -210,12 +210,3 @@ async def test_a_full_disk_costs_a_checkpoint_and_no_rank_and_a_lost_node_the_le
         with pytest.raises(LearnerDiedError, match="the learner on node n2 is lost: the actor died"):
             async with ranks.site.saving(ranks.life, state):
                 pytest.fail("nobody knows what it sees")
-
-
-def test_pieces_of_a_file_come_in_any_order_and_what_is_missing_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b"
-    assert write_piece(path, 3, b"def") == write_piece(path, 0, b"abc") == ""
-    assert (files_in(tmp_path), read_piece(path, 2, 3)) == ([("a/b", 6)], b"cde")
-    with pytest.raises(OSError, match=r"a/b ends at byte 6, not behind 9"):
-        read_piece(path, 4, 5)
-    assert write_piece(path / "c", 0, b"1") == "File exists"

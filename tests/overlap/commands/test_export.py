@@ -18,7 +18,6 @@ from places import ROOT
 import overlap
 from overlap import cli
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
 from overlap.record.checkpoint import LEARNER, RunState, save_state, writing
 
 pytestmark = pytest.mark.timeout(600)  # each command imports torch and transformers, at times on a busy machine
@@ -253,8 +252,3 @@ def test_an_upload_that_fails_leaves_the_folder_and_says_how_to_go_on(told_run: 
     (line,) = done.stderr.splitlines()
     assert f"`hf upload owner/adder {tmp_path / 'out'}` tries again" in line
     assert (tmp_path / "out" / "model.safetensors").is_file()
-
-
-def test_private_without_push_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--private=True: is for --push owner/name"):
-        overlap.export(tmp_path, private=True)

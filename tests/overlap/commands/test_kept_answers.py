@@ -16,10 +16,9 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 import overlap
 from overlap import Task, cli
 from overlap.commands.answering import ScoredAnswers
-from overlap.commands.kept_answers import Comparison, Outcome
+from overlap.commands.kept_answers import Comparison
 from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
-from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.record.json_lines import read_json_lines
 from overlap.record.kept_samples import KeptSamples
@@ -144,21 +143,6 @@ def test_what_changed_is_shown_by_figure_verdict_and_sample(lab: Lab, capsys: An
     assert figures["not judged"][1] == figures["not judged"][0] + 1
 
 
-@pytest.mark.parametrize(
-    ("outcome", "name"),
-    [
-        (Outcome(0.3, "WA"), "WA"),
-        (Outcome(None, ""), "not judged"),
-        (Outcome(0.0, ""), "reward 0"),
-        (Outcome(0.3, ""), "reward 0..1"),
-        (Outcome(-0.25, ""), "reward < 0"),
-        (Outcome(1.25, ""), "reward > 1"),
-    ],
-)
-def test_an_outcome_is_named_by_its_verdict_or_by_its_reward(outcome: Outcome, name: str) -> None:
-    assert outcome.name == name
-
-
 def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     lab.keep()
     lab.judge(lambda t: float(t.request.sample == 0))
@@ -169,17 +153,6 @@ def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     batches = lab.stage.learner.batches[-4:]
     rewards = [[s.reward for s in group.samples] for batch in batches for group in batch.groups]
     assert rewards == [[1.0, 0.0, 0.0, 0.0]] * len(rewards) != []
-
-
-def test_fields_the_task_and_the_reward_are_set_as_elsewhere(lab: Lab) -> None:
-    lab.stage.cfg = lab.stage.cfg.replace({"data.options": {"tests_per_problem": 3}})
-    lab.judge(before(lab.keep()))
-    words = ["rollout", "--answers", str(lab.run)]
-    assert cli.main([*words, "data.task=mine:Other", "verify.cpu_s=9"]) == 0
-    assert (lab.asked[-1].data.task, lab.asked[-1].verify.cpu_s) == ("mine:Other", 9.0)
-    assert cli.main([*words, "--reward", "my_rewards:accuracy", "--style", "trl", "data.options.label=answer"]) == 0
-    assert lab.asked[-1].data.task == "overlap.rewards:RewardTask"
-    assert lab.asked[-1].data.options == {"reward": "my_rewards:accuracy", "style": "trl", "label": "answer"}
 
 
 def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,16 +168,6 @@ def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch
         "the prompt of this name asks something else now": count["p0"],
         "the data has no such problem": count["p7"],
     }
-
-
-def test_data_that_has_none_of_the_problems_is_refused_and_leaves_no_file(lab: Lab) -> None:
-    rows = lab.keep()
-    lab.judge(lambda t: pytest.fail("something was judged"))
-    lab.prompts = [replace(prompt, id=f"other-{prompt.id}") for prompt in lab.prompts]
-    said = rf"can be judged by it \({len(rows)} samples: the data has no such problem\); name the data"
-    with pytest.raises(ConfigError, match=said):
-        again(lab, out=lab.folder / "again.jsonl")
-    assert not list(lab.folder.glob("*again*"))
 
 
 def test_samples_that_are_kept_for_people_can_be_judged_and_not_learned_from(lab: Lab, capsys: Any) -> None:

@@ -16,8 +16,8 @@ from overlap import cli
 from overlap.commands import standalone
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.core import Scored, Trajectory, WeightUpdate
-from overlap.errors import ConfigError, DataError
+from overlap.core import WeightUpdate
+from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.run import open_close as opening
 from overlap.run.run_inputs import RunInputs
@@ -117,33 +117,6 @@ def test_python_is_refused_before_anything_is_started(work: Any, field: str) -> 
     assert started == []
 
 
-def test_a_split_without_prompts_is_refused_before_the_engine_starts(capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["rollout"]) == 2
-    assert "data.heldout='': has no prompts" in capsys.readouterr().err
-    assert started == []
-
-
-def test_a_split_file_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    out = tmp_path / "split.jsonl"
-    assert cli.main(["filter", "data.train=somewhere", "--samples", "4", "--out", str(out)]) == 0
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [row["id"] for row in rows] == ["p0", "p1", "p2", "p3"]
-    assert {row["source"] for row in rows} == {"somewhere"}
-    assert "written to" in capsys.readouterr().err
-
-
-def test_answers_that_do_not_fit_on_the_disk_leave_no_half_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    def full(fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    assert cli.main(["rollout", "--split", "train", "--out", str(tmp_path / "rows.jsonl")]) == 1
-    assert "No space left on device" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_engine_that_does_not_close_is_left_to_the_warden(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -154,18 +127,6 @@ def test_an_engine_that_does_not_close_is_left_to_the_warden(
     monkeypatch.setattr(_Serving, "close", never)
     assert cli.main(["rollout", "--split", "train"]) == 0
     assert "the engine did not close within 0.01 s" in capsys.readouterr().err
-
-
-def test_a_problem_that_cannot_be_judged_midway_is_a_run_that_failed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    async def refuse(self: Any, trajectory: Trajectory) -> Scored:
-        raise DataError("rows.jsonl:3", "x", "has no tests")
-
-    monkeypatch.setattr(Verifier, "score", refuse)
-    assert cli.main(["rollout", "--split", "train"]) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "overlap: failed: verification failed for sample g0s0: DataError: rows.jsonl:3='x': has no tests"
 
 
 class _Pool:
@@ -211,32 +172,9 @@ def test_what_we_could_not_judge_is_no_fault_of_the_data(data: Path, capsys: pyt
     assert f"1 could not be judged by our fault (a note), first {data}:1 (SandboxError: no disk)" in err
 
 
-def test_the_sandbox_of_a_check_lies_in_what_the_warden_removes(data: Path) -> None:
-    assert cli.main(["check-data", str(data)]) == 0
-    (folder,) = _Pool.made
-    assert folder.name.startswith("ovl-")
-    assert not folder.exists()
-
-
 @pytest.mark.parametrize("name", ["\U0001f600.jsonl", "no\udcffutf.jsonl", "a: b #c.jsonl", "0x10", "'\"\x7f.jsonl"])
 def test_a_problem_file_may_have_any_name(data: Path, name: str) -> None:
     file = data.rename(data.with_name(name))
     out = data.parent / "found.jsonl"
     assert cli.main(["check-data", str(file), "--out", str(out)]) == 0
     assert json.loads(out.read_text())["place"] == f"{file}:1"
-
-
-@pytest.mark.parametrize(
-    "command", [["rollout", "--split", "train"], ["filter", "--out", "split.json", "data.train=x"]]
-)
-def test_what_counts_as_a_stall_is_the_configurations(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    class Stuck(Verifier):
-        async def score(self, trajectory: Trajectory) -> Scored:
-            return await asyncio.Future()
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: Stuck())
-    assert cli.main([*command, "run.stall_s=0.3"]) == 1
-    assert "nothing for 0.3 s" in capsys.readouterr().err

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import random
 import tracemalloc
-
-import pytest
 
 from overlap.core import Batch, Group, Packed, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.learner.micro_batch import flatten
@@ -64,17 +61,3 @@ def test_whatever_sequence_it_is_made_of_a_noun_reads_like_a_tuple():
         assert repr(prompt.token_ids) == "(70000, 2, 3)"
     assert Packed("i", ()) == ()
     assert Packed("i", (1,)) != [1]
-
-
-def test_log_probs_are_kept_as_engines_compute_them():
-    values = trajectory((1, 2, 3), (-math.inf, math.nan, -0.1)).logprobs
-    assert values[0] == -math.inf
-    assert math.isnan(values[1])
-    assert values[2] == pytest.approx(-0.1, abs=1e-8)
-
-
-def test_an_id_that_no_vocabulary_has_is_refused():
-    with pytest.raises(OverflowError):
-        Prompt("p", (2**31,))
-    with pytest.raises(TypeError):
-        Prompt("p", (1.5,))  # type: ignore[arg-type]

@@ -138,15 +138,3 @@ def test_what_is_no_file_of_answers_is_refused_and_left_as_it_is(tmp_path: Path,
     with pytest.raises(ConfigError, match=says):
         AnswerFile.open(path, SETTINGS)
     assert path.read_text() == text
-
-
-def test_a_file_that_is_only_looked_at_is_not_made(tmp_path: Path) -> None:
-    file = AnswerFile.read(tmp_path / "answers.jsonl", SETTINGS)
-    assert file.missing(PROMPTS, 4) == (20, 0)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("wrong", [{"samples": 0}, {"temperature": -0.1}, {"top_p": 0.0}, {"temperature": 0.0}])
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        SamplingOptions(**wrong)

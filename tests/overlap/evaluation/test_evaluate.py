@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -31,12 +30,6 @@ def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass() -> None:
             subsets = list(itertools.combinations([True] * passes + [False] * (n - passes), k))
             assert pass_at_k(n, passes, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
     assert 0.999 < pass_at_k(20000, 9000, 1000) <= 1.0  # no overflow
-
-
-@pytest.mark.parametrize(("samples", "passes", "k"), [(4, 1, 5), (4, 1, 0), (4, 5, 1), (4, -1, 1), (0, 0, 1)])
-def test_pass_at_k_refuses_what_cannot_be(samples: int, passes: int, k: int) -> None:
-    with pytest.raises(ConfigError):
-        pass_at_k(samples, passes, k)
 
 
 # --- what was measured ----------------------------------------------------------------------------------------
@@ -66,18 +59,6 @@ def test_a_sample_that_could_not_be_judged_neither_passed_nor_failed_and_is_told
     assert (found.at(4).value, found.at(4).problems) == (0.0, 1)  # the others have fewer than 4 samples
     assert (found.samples, found.failed, found.figures()["failed"]) == (6, 6, 6)
     assert str(found).endswith("6 samples of 2 problems, 6 could not be judged")
-
-
-def test_of_nothing_measured_nothing_is_claimed() -> None:
-    nothing = PassRate((ProblemTally("a", 0, 0, failed=4),))
-    assert math.isnan(nothing.at(1).value)
-    assert list(asdict(nothing.at(1)).values())[1:] == [0.0, 1.0, 0]
-    assert "unknown" in str(nothing)
-
-
-def test_a_pass_rate_survives_json() -> None:
-    found = PassRate((ProblemTally("a", 1, 2, 3, 4, 5), ProblemTally("b", 0, 0)), 2, 0.5, 3.5)
-    assert PassRate.from_dict(json.loads(json.dumps(asdict(found)))) == found
 
 
 def test_a_change_is_taken_problem_by_problem() -> None:
@@ -160,19 +141,6 @@ def test_an_evaluation_in_which_nothing_ends_is_given_up_and_an_error_says_on_wh
             asyncio.run(measure_pass_rate(generator, FakeVerifier(), fake_prompts(3), 2, stall_s=0.05))
 
 
-def test_cancelling_a_measurement_cancels_its_samples() -> None:
-    async def run() -> int:
-        generator = FakeGenerator()  # no version is loaded: it waits for ever
-        measuring = asyncio.create_task(measure_pass_rate(generator, FakeVerifier(), fake_prompts(2), 2))
-        await asyncio.sleep(0)
-        measuring.cancel()
-        await asyncio.wait([measuring], timeout=10)
-        assert measuring.cancelled()
-        return len(asyncio.all_tasks())
-
-    assert asyncio.run(run()) == 1
-
-
 # --- the filter -----------------------------------------------------------------------------------------------
 
 
@@ -187,13 +155,6 @@ def test_impossible_bounds_are_refused_by_name(bounds: dict[str, float]) -> None
     name, value = next(iter(bounds.items()))
     with pytest.raises(ConfigError, match=f"^{name}={value}: use 0 "):
         SplitBounds(**bounds)  # type: ignore[arg-type]
-
-
-def test_the_report_counts_problems_by_pass_rate() -> None:
-    report = FilterReport(PassRate(tuple(tallies(0, 0, 1, 5, 10)), 10), ("dropped",) * 5)
-    assert report.histogram().splitlines()[0].split() == ["never", "2"]
-    assert report.histogram().splitlines()[-1].split() == ["always", "1"]
-    assert str(report.rate).endswith("50 samples of 5 problems")
 
 
 @pytest.mark.promise("filter")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import random
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +21,7 @@ from overlap.config.load import load_config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import RunDirError
 from overlap.evaluation.evaluate import PassRate, ProblemTally
-from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, best_so_far, row
+from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, row
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
@@ -190,13 +188,6 @@ def test_only_a_better_policy_that_was_evaluated_during_the_run_is_kept(tmp_path
     assert (run.best.exists(), run.course.before is not None, list(run.course.points)) == (False, True, [6])
 
 
-def test_the_final_policy_is_evaluated_once_also_when_no_step_was_due(tmp_path: Path) -> None:
-    due, late = finished(config(), tmp_path / "due"), finished(config(**{"run.eval_every": 50}), tmp_path / "late")
-    assert (list(due.course.points), len(due.verifier.asked)) == ([2, 4, 6], 4 * 24)
-    assert (list(late.course.points), len(late.verifier.asked)) == ([6], 2 * 24)
-    assert late.kept == 6
-
-
 def test_what_was_found_survives_a_resume(tmp_path: Path) -> None:
     first = finished(config(**{"run.steps": 4}), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75)
     stored = json.loads(json.dumps(first.course.to_dict()))
@@ -236,42 +227,6 @@ def test_a_best_policy_that_cannot_be_written_costs_neither_the_run_nor_the_earl
     assert run.course.summary(6)["best"]["step"] == 2
     assert "No space left" in run.text.getvalue()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
-
-
-def test_cancelling_while_the_best_policy_takes_its_place_leaves_a_whole_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = finished(config(), tmp_path, 0.25, 0.25, 0.5)
-    entered, release, rename = threading.Event(), threading.Event(), os.rename
-
-    def slow(source: Path, target: Path) -> None:
-        entered.set()
-        assert release.wait(20)
-        rename(source, target)
-
-    async def cut() -> None:
-        keeping = asyncio.create_task(made.evaluator._keep({"step": 8, "value": 0.75}))
-        assert await asyncio.to_thread(entered.wait, 20)
-        keeping.cancel()
-        for _ in range(20):
-            await asyncio.to_thread(int)  # threads that tidy up too early would do it meanwhile
-        assert not keeping.done()
-        release.set()
-        with pytest.raises(asyncio.CancelledError):
-            await keeping
-
-    monkeypatch.setattr(os, "rename", slow)
-    asyncio.run(cut())
-    assert (best_so_far(made.best) or {})["step"] == 8
-    assert made.kept == 6
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
-
-
-def test_a_folder_that_is_no_best_of_ours_is_nothing_to_compare_with(tmp_path: Path) -> None:
-    assert best_so_far(tmp_path / "none") is None
-    for text in ("", "[]", "{}", '{"value": null}', '{"value": "0.5", "step": 1}', '{"value": 0.5}'):
-        (tmp_path / RECORD).write_text(text)
-        assert best_so_far(tmp_path) is None
 
 
 def test_cancelling_a_run_during_an_evaluation_ends_it_and_keeps_the_best(tmp_path: Path) -> None:

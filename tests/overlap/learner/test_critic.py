@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import random
 from array import array
 from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 from plain_backend import PlainBackend, plain_trainer
 from responses import response, some_groups
 
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import CriticConfig, LearnConfig
-from overlap.errors import ConfigError, LearnerError
+from overlap.errors import ConfigError
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import gae
-from overlap.learner.micro_batch import MicroBatch, PackedRow, PromptGroup, SplitConfig, mini_batches
+from overlap.learner.micro_batch import MicroBatch, PackedRow, SplitConfig, mini_batches
 from overlap.learner.tensors import to_tensors
 from overlap.learner.trainer import RankTrainer
 
@@ -88,25 +86,6 @@ def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
         assert torch.equal(changed[: t + 1], before[: t + 1])
         assert not (changed[t + 1 :] == before[t + 1 :]).any()
     assert not (values_of(trunk, head, [1, 3], tokens) == before).any()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_first_values_are_nothing(tiny, dtype):
-    trunk = load(tiny, dtype)
-    head = ValueHead(trunk.base.config.hidden_size)
-    values = values_of(trunk, head, [1, 2], [3, 4, 5])
-    assert values.tolist() == [0.0] * 3
-    assert (values.dtype, head.linear.weight.dtype, head.linear.bias) == (torch.float32, torch.float32, None)
-
-
-def test_the_trunk_has_no_output_layer(tmp_path):
-    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
-             "num_attention_heads": 2, "tie_word_embeddings": False}  # fmt: skip
-    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    trunk = load(tmp_path)
-    assert not [name for name, _ in trunk.named_parameters() if "lm_head" in name]
-    head = ValueHead(32)
-    assert values_of(trunk, head, [1, 2], [63, 64, 4000]).isfinite().all()  # ids of a larger policy's padding
 
 
 def test_a_critic_that_cannot_be_loaded_is_blamed_by_its_own_name(tmp_path):
@@ -245,62 +224,3 @@ def test_a_critic_alone_leaves_the_policy_and_its_optimizer_as_they_are(trainer)
     assert told["lr"] == 1e-3  # the policy's schedule begins with its own first step ...
     assert made.total_updates == 98  # ... and ends with the run
     assert told["critic/lr"] == pytest.approx(0.98e-3)
-
-
-def toy(rng, constant=None):
-    """The first token of the answer says what it will earn."""
-
-    def answer():
-        good = rng.random() < 0.5
-        tokens = [65 if good else 66, *(rng.randrange(100, 200) for _ in range(rng.randint(3, 8)))]
-        return response(tokens, float(good) if constant is None else constant, engine=-5.0)
-
-    return [PromptGroup(array("i", [1, 2]), tuple(answer() for _ in range(8))) for _ in range(4)]
-
-
-def test_the_critic_learns_what_a_token_foretells(trainer):
-    made, rng = trainer({"lr": 6e-3}), random.Random(0)
-    explained = [made.step(toy(rng), alone=True)["critic/explained_variance"] for _ in range(30)]
-    assert explained[0] == pytest.approx(0.0, abs=1e-6)
-    # The value before the first token cannot know: of its 6.5 tokens a response has all but one foretold.
-    foretold = [values_foretold(made, toy(rng)) for _ in range(5)]
-    assert min(foretold) > 0.9
-
-
-def values_foretold(made: RankTrainer, groups) -> float:
-    """Explained variance of the values after the first token."""
-    (mini,) = mini_batches(groups, SplitConfig(1, 1, 4096, 64))
-    t = to_tensors(mini.ranks[0][0])
-    with torch.no_grad():
-        values, _ = read_values(made.critic.model.module, made.critic.head, t)
-    known = torch.tensor([token not in (65, 66) for token in t.targets.tolist()])
-    rewards, errors = t.sampled.advantages[known], (t.sampled.advantages - values)[known]
-    return 1.0 - (errors.var() / rewards.var()).item()
-
-
-@pytest.mark.parametrize("constant", [0.0, 0.3])
-@pytest.mark.parametrize("normalized", [False, True])
-def test_constant_rewards_make_no_number_that_is_none(trainer, constant, normalized):
-    made, rng = trainer({}, normalize_advantages=normalized), random.Random(0)
-    for _ in range(3):
-        told = made.step(toy(rng, constant))
-        assert all(math.isfinite(value) for name, value in told.items() if not name.startswith("landing"))
-        assert told["critic/explained_variance"] == 0.0
-        assert told["critic/return_mean"] == pytest.approx(constant)
-
-
-def test_a_loss_that_is_no_number_says_what_to_lower(trainer):
-    with pytest.raises(LearnerError, match=r"the critic's loss of rank 0 is nan: lower critic\.lr"):
-        trainer({}).step(toy(random.Random(0), math.nan))
-
-
-def test_the_head_comes_back_as_it_was(trainer, tmp_path):
-    made = trainer()
-    made.step(batch())
-    assert all(p.grad is None for p in made.critic.head.parameters())  # no step sees the one before
-    made.critic.save_head(tmp_path)
-    other = trainer()
-    other.critic.load_head(tmp_path)
-    assert weights(other.critic.head) == weights(made.critic.head)
-    moments = [optimizer.state_dict()["state"][0] for optimizer in (o.critic._head_optimizer for o in (made, other))]
-    assert all(torch.equal(moments[0][name], moments[1][name]) for name in moments[0])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from dataclasses import replace
 
 import pytest
-import torch
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.learner.correction import CORRECTIONS, Sampled
-from overlap.learner.losses import LOSSES
 from overlap.learner.micro_batch import (
     MicroBatch,
     PackedRow,
@@ -83,32 +79,6 @@ def test_an_episode_that_was_cut_off_bootstraps_behind_its_last_sampled_token_bu
     tensors = to_tensors(MicroBatch((PackedRow(array("i", (1, 2, 3)), (cut,)),)))
     assert tensors.targets.tolist() == [10, 11, 12]
     assert tensors.behind.tolist() == [8]
-
-
-def test_the_ratio_of_a_response_is_that_of_a_branch_under_seq_mis_and_gspo() -> None:
-    """A branch that is far off is left out, or clipped, and takes no other with it."""
-    moved = [0.1, -0.2, 0.3, 0.4], [0.5, 0.6, 0.7]  # what the learner's log-probs are above the engine's
-    tensors = to_tensors(MicroBatch(tuple(make_rows(group(with_fork(0), episode(1)), 1000))))
-    engine, owners = tensors.sampled.engine.double(), tensors.sampled.owners.tolist()
-    places = {owner: [t for t, own in enumerate(owners) if own == owner] for owner in set(owners)}
-    fork = next(owner for owner, at in places.items() if len(at) == 3)
-    assert sorted(map(len, places.values())) == [3, 4, 4]
-    anchor = engine.clone()
-    for owner, at in places.items():
-        anchor[at] += torch.tensor(moved[owner == fork])
-    sampled = replace(tensors.sampled, engine=engine)
-    weights = CORRECTIONS["seq_mis"](anchor, sampled, 2.0).values
-    means = ratios_of_gspo(anchor, sampled)
-    for owner, at in places.items():
-        whole = math.fsum(moved[owner == fork])
-        assert weights[at].tolist() == pytest.approx([0.0 if owner == fork else math.exp(whole)] * len(at), abs=1e-6)
-        assert means[at].tolist() == pytest.approx([math.exp(whole / len(at))] * len(at), abs=1e-6)
-
-
-def ratios_of_gspo(new: torch.Tensor, sampled: Sampled) -> torch.Tensor:
-    """The ratios [T] in the loss, which are those of advantages of -1 and no clip."""
-    bad = replace(sampled, advantages=-torch.ones_like(new))
-    return LOSSES["gspo"](new, sampled.engine, bad, low=0.99, high=9.0)[0]
 
 
 def test_a_truncated_episode_is_masked_with_its_forks() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from overlap.config.learn import CriticConfig
 from overlap.learner.correction import Sampled
-from overlap.learner.gae import credit, explained_variance, gae, whitened
+from overlap.learner.gae import credit, gae, whitened
 
 EXACT = 1e-9
 
@@ -63,26 +63,3 @@ def test_whitening_takes_the_population_of_all_parts():
     assert torch.cat(parts).tolist() == pytest.approx(expected, abs=EXACT)
     assert whitened([torch.full((3,), 0.3)])[0].tolist() == [0.0, 0.0, 0.0]
     assert whitened([]) == []
-
-
-def test_whitening_over_ranks_is_that_of_all_of_them():
-    """Two ranks in lock step: what each adds up is what both hold."""
-    parts = [torch.tensor([-1.0, 2.0], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)]
-    first = [torch.tensor([4.0, 2.0], dtype=torch.float64), torch.tensor([5.0], dtype=torch.float64)]
-    for part in parts:
-        sums = iter(first)
-        found = whitened([part], lambda own, sums=sums: next(sums))
-        expected = (part - 0.5) / 1.25**0.5
-        assert torch.allclose(found[0], expected, atol=EXACT)
-
-
-def test_values_that_know_the_returns_explain_their_variance():
-    def explained(targets, values):
-        t, e = torch.tensor(targets).double(), torch.tensor(targets).double() - torch.tensor(values).double()
-        return explained_variance(len(t), t.sum().item(), t.square().sum().item(), e.sum().item(),
-                                  e.square().sum().item())  # fmt: skip
-
-    assert explained([0.0, 1.0, 1.0], [0.0, 1.0, 1.0]) == pytest.approx(1.0)
-    assert explained([0.0, 1.0, 1.0], [0.5, 0.5, 0.5]) == pytest.approx(0.0)
-    assert explained([0.0, 1.0], [1.0, 0.0]) == pytest.approx(-3.0)
-    assert explained([0.3] * 7, [0.1] * 7) == 0.0

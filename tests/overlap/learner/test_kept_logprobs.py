@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from learners import config, make_batch, ppo
 from plain_backend import plain_trainer
+from wide import wide
 
 from overlap.core import Batch, Group, Packed, Prompt, Request, Scored, Trajectory, VersionSpan, kept_groups
 from overlap.learner.kept_logprobs import KeptLogprobs, join_kept
@@ -48,14 +49,14 @@ def episodes() -> Batch:
     ("learn", "batch", "left_out"),
     [
         ({}, make_batch(0), ()),
-        ({"micro_batch_tokens": 4096}, make_batch(0), ()),
+        wide({"micro_batch_tokens": 4096}, make_batch(0), ()),
         ({"loss": "cispo", "updates_per_step": 3}, make_batch(0), ()),
-        ({"loss": "pg"}, make_batch(0), ()),
+        wide({"loss": "pg"}, make_batch(0), ()),
         ({"loss": "pg", "updates_per_step": 4}, make_batch(0), (1, 2, 3)),
-        ({"lora_rank": 4, "kl_coef": 0.1}, make_batch(0), ()),
+        wide({"lora_rank": 4, "kl_coef": 0.1}, make_batch(0), ()),
         ({"advantage": "gae", "updates_per_step": 2}, make_batch(0), ()),
-        ({"kl_coef": 0.1, "kl_in": "reward"}, make_batch(0), ()),
-        ({}, episodes(), ()),
+        wide({"kl_coef": 0.1, "kl_in": "reward"}, make_batch(0), ()),
+        wide({}, episodes(), ()),
         ({"micro_batch_tokens": 4096}, episodes(), ()),
     ],
 )
@@ -74,15 +75,6 @@ def test_the_log_probs_of_kept_samples_are_those_before_the_step(
         for one, other in zip(branches, known[name], strict=True):
             assert isinstance(one, Packed)
             assert list(one) == pytest.approx(other, abs=1e-4)
-    assert trainer.kept.take() == {}
-
-
-def test_nothing_is_told_of_samples_that_are_not_kept(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = plain_trainer(monkeypatch, config(), tiny, total_updates=1)
-    batch = make_batch(0)
-    trainer.step(flatten(batch, kept=[2]))
-    assert {name for name, _ in trainer.kept.take()} == {s.id for s in batch.groups[2].samples}
-    trainer.step(flatten(batch))
     assert trainer.kept.take() == {}
 
 
@@ -111,16 +103,6 @@ def replace_row(prompt: array[int], response: Any) -> Any:
     from overlap.learner.micro_batch import PackedRow
 
     return PackedRow(response.prompt or prompt, (response,))
-
-
-def test_a_sample_of_which_a_branch_is_missing_or_that_taught_nothing_is_left_out() -> None:
-    batch = episodes()
-    values = Packed("f", [-0.5] * 7)
-    parts = [{("g0s0", 0): values}, {("g0s1", 0): values}]
-    assert join_kept(batch, [0], parts, bootstraps=False).keys() == {"g0s1"}
-    whole = [*parts, {("g0s0", 1): Packed("f", [-0.5] * 3)}]
-    assert join_kept(batch, [0], whole, bootstraps=False).keys() == {"g0s0", "g0s1"}
-    assert join_kept(batch, [7], whole, bootstraps=False) == {}
 
 
 class Answering:

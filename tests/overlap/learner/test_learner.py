@@ -65,11 +65,6 @@ def test_a_batch_that_is_not_for_this_learner_is_refused_before_anything_is_lear
         asyncio.run(made.step(given))
 
 
-def test_a_call_before_start_says_so(tmp_path):
-    with pytest.raises(LearnerError, match="start"):
-        asyncio.run(learner(tmp_path).logprobs((1, 2)))
-
-
 class Saving:
     """Stands in for the ranks: writes what it is told to save, version by version."""
 

@@ -15,14 +15,11 @@ from safetensors.torch import load_file
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError
-from overlap.learner.lora import FOLDER, adapt, from_state, save_adapter, whole
-from overlap.learner.model import load_policy
+from overlap.learner.lora import FOLDER, adapt, save_adapter, whole
 from overlap.learner.trainer import RankTrainer
 from overlap.placement.activations import decoder_shape, trained_parameters
 from overlap.policy.adapted import adapted_layers
-from overlap.weights.full import LowRank, full_tensors
 
-CPU = torch.device("cpu")
 RANK = 4
 PROBE = list(range(30, 80))
 
@@ -103,13 +100,6 @@ def test_only_adapters_are_trained_and_the_weights_stay_bit_for_bit(trainer, tin
     assert trained_parameters(shape, 10**9, RANK) == adapted
 
 
-def test_without_a_rank_all_is_trained(trainer):
-    made = trainer(lora_rank=0)
-    assert made.adapters == {}
-    assert all(p.requires_grad for p in made.model.module.parameters())
-    assert trained_parameters(decoder_shape({}), 7, 0) == 7
-
-
 @pytest.mark.promise("lora")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_published_is_the_merge_by_hand(trainer, tiny, dtype):
@@ -137,14 +127,6 @@ def test_what_is_sent_is_the_adapter_by_the_names_of_its_file(trainer, tiny, tmp
     saved = load_file(tmp_path / "adapter_model.safetensors")
     assert saved.keys() == sent.keys()
     assert all(torch.equal(saved[name], sent[name]) for name in saved)
-
-
-def test_a_weight_is_merged_in_parts_that_fit(monkeypatch):
-    monkeypatch.setattr("overlap.weights.full._ROWS_BYTES", 100)
-    made = torch.Generator().manual_seed(0)
-    weight, up, down = (torch.randn(shape, generator=made) for shape in ((11, 5), (11, 3), (3, 5)))
-    merged = LowRank(down, up, 0.5).added_to(weight)
-    assert torch.allclose(merged, weight + 0.5 * (up @ down), atol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["tiny", "biased"])
@@ -178,14 +160,6 @@ def test_peft_loads_the_saved_adapter_onto_the_base_and_speaks_as_the_learner_do
         assert torch.allclose(merged[name], tensor, atol=1e-6), name
 
 
-def test_the_adapters_of_a_state_are_found_by_their_weights(trainer):
-    made = moved(trainer())
-    found = from_state(dict(made.model.module.policy.named_parameters()))
-    assert found.keys() == made.adapters.keys()
-    assert all(found[n].down is a.down and found[n].up is a.up and found[n].scale == a.scale
-               for n, a in made.adapters.items())  # fmt: skip
-
-
 def test_the_penalty_is_against_the_policy_without_its_adapters(trainer):
     """There is no second copy: the distance is none at first, and as large as that to a copy later."""
     made, full = trainer(kl_coef=0.1), trainer(kl_coef=0.1, lora_rank=0)
@@ -201,33 +175,9 @@ def test_the_penalty_is_against_the_policy_without_its_adapters(trainer):
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-3)
 
 
-def test_whatever_was_drawn_before_the_adapters_begin_equal(tiny):
-    def made(draws: int):
-        torch.manual_seed(7)
-        policy = load_policy(tiny, dtype=torch.float32, temperature=1.0, device=CPU).policy
-        torch.rand(draws)
-        state = torch.get_rng_state()
-        adapters = adapt(policy, LearnConfig(lora_rank=RANK))
-        assert torch.equal(torch.get_rng_state(), state)
-        return adapters
-
-    one, other = made(1), made(2)
-    assert all(torch.equal(one[name].down, other[name].down) and one[name].down.any() for name in one)
-
-
 def test_a_family_with_weights_of_another_kind_is_refused(tmp_path):
     config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=2)
     model = transformers.GPT2LMHeadModel(config)
     with pytest.raises(ConfigError, match=r"^learn\.lora_rank=4: .*GPT2LMHeadModel h\.0\..* is no linear layer: use 0"):
         adapt(model, LearnConfig(lora_rank=4))
     assert all(p.requires_grad for p in model.parameters())
-
-
-@pytest.mark.parametrize("stage", [0, 2])
-def test_a_pass_for_others_makes_nothing_where_nothing_is_gathered(stage):
-    class Unmade(LowRank):
-        def added_to(self, weight):
-            raise AssertionError("merged for nobody")
-
-    layer = torch.nn.Linear(3, 2)
-    full_tensors(layer, stage, {"weight": Unmade(None, None, 1.0)}).take_part()

@@ -54,19 +54,6 @@ def test_under_gspo_each_token_keeps_its_own_advantage():
     assert torch.allclose(found, -advantages * means.exp()[sampled.owners], atol=1e-9)
 
 
-def test_a_clip_counts_the_tokens_that_it_decided():
-    new, old, sampled = made()
-    ratio, decided = (new - old).exp(), {}
-    for name in LOSSES:
-        loss = token_loss(new, sampled, LearnConfig(loss=name, clip_low=LOW, clip_high=HIGH), old=old, first=False)
-        decided[name] = int(loss.statistics[0].sums["clip_fraction"])
-    good = sampled.advantages > 0
-    assert decided["pg"] == 0
-    assert decided["ppo"] == int(((ratio > 1 + HIGH) & good).sum() + ((ratio < 1 - LOW) & ~good).sum())
-    assert decided["cispo"] == int((ratio > 1 + HIGH).sum())
-    assert decided["gspo"] == 1 + 7 + 5  # the responses that went too far to where they were pushed
-
-
 def by_eq_5(ratio, advantage, bound):
     """The objective of Ye et al. 2020, eq. 5, of one token: PPO's, and for a bad one no less than c A."""
     clip = min(max(ratio, 1 - LOW), 1 + HIGH)
@@ -109,18 +96,6 @@ def test_a_dual_clip_is_off_unless_it_is_asked_for_and_belongs_to_ppo():
             LearnConfig(loss=name, dual_clip=3.0)
     with pytest.raises(ConfigError, match=r"^learn\.dual_clip=1: use a number above 1"):
         LearnConfig(dual_clip=1)
-
-
-def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncated_weights(bounded):
-    """ScaleRL's form of it: one ratio to the engine's policy, cut."""
-    new, _, sampled = made(seed=4)
-    cispo = LearnConfig(loss="cispo", correction="none", clip_high=HIGH)
-    scale_rl = LearnConfig(loss="pg", correction="tis")
-    first = gradient(lambda x: token_loss(x, sampled, cispo, old=sampled.engine, first=False).total, new)
-    bounded("tis", 1 + HIGH)
-    second = gradient(lambda x: token_loss(x, sampled, scale_rl, first=False).total, new)
-    assert torch.allclose(first, second, atol=1e-12)
-    assert (torch.exp(new - sampled.engine) > 1 + HIGH).any()
 
 
 @pytest.mark.promise("losses")

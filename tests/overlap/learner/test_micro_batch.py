@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from responses import each_alone, response
+from responses import response
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import EngineError
@@ -20,8 +20,6 @@ from overlap.learner.micro_batch import (
     Response,
     SplitConfig,
     flatten,
-    make_rows,
-    micro_batches,
     mini_batches,
 )
 from overlap.learner.tensors import to_tensors
@@ -185,37 +183,6 @@ def test_mini_batches_hold_whole_groups_in_order_and_are_no_more_than_groups(gro
     assert [m.counted for m in minis] == counted
 
 
-def test_responses_share_a_row_while_it_fits():
-    rows = make_rows(group(10, 8, 8, 8, 8), 25)
-    assert [row.length for row in rows] == [24, 24]
-
-
-def test_a_row_over_the_budget_goes_alone():
-    (micro,) = micro_batches(make_rows(group(100, 5), 64), 64)
-    assert micro.tokens == 104
-
-
-def test_packed_micro_batches_have_no_padding():
-    (mini,) = mini_batches([group(10, 3, 9), group(4, 2, 2)], SplitConfig(1, 1, 1000, 16))
-    assert mini.padding == 0.0
-    assert mini.ranks[0][0].tokens == 10 + 2 + 8 + 4 + 1 + 1
-
-
-def test_long_rows_have_no_padding_whether_they_share_their_prompts_or_not():
-    groups = [group(100, 900, 300), group(50, 700, 200)]
-    for made in (groups, each_alone(groups)):
-        (mini,) = mini_batches(made, SplitConfig(1, 1, 10**6, 16))
-        assert mini.padding == 0.0
-    (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, padded=True))
-    assert mini.padding > 0.4
-
-
-def test_a_rank_without_rows_of_its_own_keeps_in_step():
-    (mini,) = mini_batches([group(3, 4)], SplitConfig(1, 2, 64, 16))
-    assert [[m.counts for m in rank] for rank in mini.ranks] == [[True], [False]]
-    assert mini.counted == 4
-
-
 @pytest.mark.parametrize("padded", [True, False])
 def test_each_counted_token_is_predicted_by_the_token_before_it(padded):
 
@@ -238,8 +205,3 @@ def test_each_counted_token_is_predicted_by_the_token_before_it(padded):
         assert read == [before[token] for token in t.targets.tolist()]
         assert torch.equal(t.sampled.engine, t.sampled.advantages)
         assert len(t.targets) == sum(row.counted for row in micro.rows)
-
-
-def test_positions_of_every_response_go_on_from_the_prompt():
-    (mini,) = mini_batches([group(3, 3, 4)], SplitConfig(1, 1, 64, 16))
-    assert to_tensors(mini.ranks[0][0]).positions.tolist() == [[0, 1, 2, 3, 4, 3, 4, 5]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from array import array
 
 import pytest
@@ -11,11 +10,10 @@ import transformers
 from checkpoints import edited
 from responses import each_alone, response, some_groups
 
-from overlap.config.learn import LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, _attend, _attend_small
 from overlap.learner.micro_batch import PromptGroup, SplitConfig, mini_batches
-from overlap.learner.model import checkpoint_layers, choose_attention, load_policy, plain
+from overlap.learner.model import choose_attention, load_policy, plain
 from overlap.learner.tensors import to_tensors
 
 CPU = torch.device("cpu")
@@ -109,13 +107,6 @@ def test_log_probs_are_those_of_transformers_at_the_temperature(tiny, dtype):
     assert torch.allclose(got, expected, atol=1e-4 if dtype == torch.float32 else 0.1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_llama_shares_its_prompts(tiny, dtype):
-    model = load(tiny, dtype)
-    assert choose_attention(model, CPU)
-    assert model.policy.config._attn_implementation == NAME
-
-
 def saved(path, family, **changes):
     sizes = {
         "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -162,32 +153,6 @@ def test_a_checkpoint_that_would_become_another_model_is_refused(tiny, tmp_path,
 
 def test_what_every_model_makes_anew_may_stand_in_a_checkpoint(tiny, tmp_path):
     load(edited(tiny, tmp_path / "old", {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(16)}))
-
-
-def test_a_policy_that_is_no_checkpoint_is_a_user_fault(tiny, tmp_path):
-    with pytest.raises(ConfigError, match=r"model\.policy=.*nowhere"):
-        load(tmp_path / "nowhere")
-    folder = shutil.copytree(tiny, tmp_path / "new")
-    (folder / "config.json").write_text('{"model_type": "unheard-of"}')
-    with pytest.raises(ConfigError, match="unheard-of"):
-        load(folder)
-
-
-def test_a_model_of_another_build_is_refused_in_one_line(tiny):
-    model = load(tiny)
-    model.policy.base_model.forward = lambda **_: object()
-    with pytest.raises(ConfigError, match="LlamaForCausalLM cannot be read from hidden states"):
-        choose_attention(model, CPU)
-
-
-def test_layers_that_cannot_be_computed_again_are_refused_only_where_it_is_asked_for(tiny, monkeypatch):
-    model = load(tiny)
-    assert not checkpoint_layers(model, LearnConfig(recompute="auto"))
-    assert not model.policy.is_gradient_checkpointing
-    monkeypatch.setattr(type(model.policy), "supports_gradient_checkpointing", False)
-    assert not checkpoint_layers(model, LearnConfig(recompute="auto", micro_batch_tokens=10**9))
-    with pytest.raises(ConfigError, match=r"learn\.recompute='always': LlamaForCausalLM does not .* use auto or never"):
-        checkpoint_layers(model, LearnConfig(recompute="always"))
 
 
 def test_dropout_is_off(tmp_path):

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from overlap.errors import RunDirError
-from overlap.learner import offload
 from overlap.learner.commands import Commands
 from overlap.learner.offload import HostBuffers, ModelMemory, Offloadable, Residency
 from overlap.learner.zero.backend import ZeroModel
@@ -50,32 +49,6 @@ def test_bytes_are_freed_while_a_part_is_away_and_every_view_has_its_own_again()
     assert all(torch.equal(a, b) for a, b in zip((flat, *shards, other), before, strict=True))
     shards[1].fill_(7.0)
     assert flat.tolist() == [0, 1, 2, 3, 4, 7, 7, 7, 7, 7]
-
-
-def test_host_memory_is_used_again():
-    made = []
-    tensors = [torch.zeros(4), torch.zeros(4), torch.zeros(6)]
-    part = Offloadable(lambda: iter(tensors), host(made), CPU)
-    for _ in range(3):
-        part.offload()
-        part.reload()
-    assert made == [16, 16, 24]
-
-
-def test_what_holds_nothing_is_not_copied_and_comes_back_as_zeros():
-    made, tensor = [], torch.ones(4)
-    part = Offloadable(lambda: iter([tensor]), host(made), CPU, keep=False)
-    part.offload()
-    assert used(tensor) == 0
-    part.reload()
-    assert (tensor.tolist(), made) == ([0.0] * 4, [])
-
-
-def test_what_is_not_on_the_device_stays_where_it_is():
-    tensor = torch.ones(4)
-    part = Offloadable(lambda: iter([tensor]), host(), torch.device("meta"))
-    part.offload()
-    assert tensor.tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize(("device", "sleeps", "freed"), [("cuda", True, 1), ("cuda", False, 0), ("cpu", True, 0)])
@@ -200,24 +173,6 @@ def test_policy_and_critic_are_never_there_at_once_and_the_parameters_stay_for_t
     assert held() == (NOTHING, NOTHING)
 
 
-def test_what_was_gathered_is_let_go_while_there_is_something_to_gather(both):
-    policy, _, residency = both
-    for count, move in ((1, residency.send), (2, residency.sleep), (2, residency.sleep)):
-        move()
-        assert policy.emptied == count
-
-
-def test_free_memory_is_told_of_the_moments_since_the_last_time(both, monkeypatch):
-    _, _, residency = both
-    monkeypatch.setattr(offload, "free_gib", lambda device, moment: float(len(moment)))
-    with residency.critic():
-        pass
-    with residency.policy():
-        pass
-    assert residency.pop_metrics() == {"memory/critic_left_free_gib": 11.0, "memory/states_left_free_gib": 11.0}
-    assert residency.pop_metrics() == {}
-
-
 def test_states_that_are_away_are_saved_from_the_host_and_restored_on_the_device_one_after_the_other(both):
     policy, critic, residency = both
     residency.sleep()
@@ -233,33 +188,8 @@ def test_states_that_are_away_are_saved_from_the_host_and_restored_on_the_device
         assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
 
 
-def test_without_holdings_every_turn_leaves_all_in_its_place():
-    residency, done = Residency(CPU), []
-    with residency.critic(), residency.policy(), residency.reading(), residency.all_readable():
-        done.append(residency.pop_metrics())
-    residency.send()
-    residency.sleep()
-    with residency.restoring(critic=False), residency.restoring(critic=True):
-        assert done == [{}]
-
-
 def out_of_memory(part):
     raise RuntimeError("CUDA out of memory")
-
-
-def test_where_there_is_no_room_the_error_says_for_what(both, monkeypatch):
-    _, _, residency = both
-    residency.sleep()
-    monkeypatch.setattr(ModelMemory, "reload", out_of_memory)
-    with pytest.raises(RuntimeError, match="while the policy comes back: CUDA out of memory"), residency.policy():
-        pass
-
-
-def test_free_memory_is_told_of_a_gpu_alone(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 30, 80 << 30))
-    assert offload.free_gib(CPU, "states_left") is None
-    assert offload.free_gib(torch.device("cuda", 1), "states_left") == 3.0
-    assert capsys.readouterr().out == "memory: states left: 3.00 of 80.00 GiB free on cuda:1\n"
 
 
 @pytest.mark.parametrize("kind", ["policy", "state"])

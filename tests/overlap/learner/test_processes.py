@@ -208,17 +208,3 @@ def test_each_rank_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.Mo
 
     asyncio.run(main())
     assert asked == [["0", "0", "1", None], ["1", "0", "0", None]]
-
-
-def test_ranks_that_cannot_be_started_are_a_fault_of_the_learner_that_says_where(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    async def main() -> None:
-        learner = ProcessLearner(Config(), tmp_path, tmp_path / "file", total_updates=1)
-        with pytest.raises(LearnerError, match=r"learner rank 0 cannot be started: Not a directory: .*/file/learner-"):
-            await learner.start()
-        with pytest.raises(LearnerError, match="cannot be started"):
-            await learner.wait_dead()
-        await learner.close()
-
-    asyncio.run(main())

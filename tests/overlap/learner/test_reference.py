@@ -14,7 +14,6 @@ from responses import response, some_groups
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.errors import ConfigError
-from overlap.learner import model
 from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.trainer import RankTrainer
@@ -96,45 +95,11 @@ def test_padding_that_a_reference_does_not_have_is_taken_for_its_last_token(trai
 PROMPT = [65, 66]
 
 
-@pytest.mark.parametrize("where", ["reward", "loss"])
-def test_the_policy_comes_nearer_to_its_teacher_in_each_place(trainer, large, where):
-    made = trainer(large, kl_in=where, lr=3e-3)
-    before = distance(made)
-    for _ in range(10):
-        made.step([on_policy(made)])
-    assert distance(made) < 0.8 * before
-
-
-def on_policy(made: RankTrainer) -> PromptGroup:
-    """Responses of one token, drawn by the policy."""
-    chances = scores(made.model.module)
-    drawn = torch.multinomial(chances.exp(), 64, replacement=True).tolist()
-    return PromptGroup(
-        array("i", PROMPT), tuple(response([token], 0.0, engine=chances[token].item()) for token in drawn)
-    )
-
-
-def distance(made: RankTrainer) -> float:
-    """KL(policy || reference) of the token behind the prompt, over the whole vocabulary."""
-    assert made._reference is not None
-    new, reference = scores(made.model.module), scores(made._reference.module)
-    return (new.exp() * (new - reference)).sum().item()
-
-
 @torch.no_grad()
 def scores(model) -> torch.Tensor:
     """Log-probs [259] of the token behind the prompt."""
     found: torch.Tensor = model.policy(input_ids=torch.tensor([PROMPT])).logits[0, -1].log_softmax(-1)
     return found
-
-
-def test_adapters_can_be_taught_by_another_policy_than_their_own(trainer, tiny, large):
-    taught = trainer(large, lora_rank=4)
-    assert taught._reference is not None
-    groups = some_groups(groups=2)
-    found = taught.step(groups)["kl"]
-    assert found == pytest.approx(trainer(large).step(groups)["kl"], rel=1e-3)  # adapters begin as nothing
-    assert found > 0.01
 
 
 @pytest.mark.parametrize("updates", [1, 2])
@@ -152,15 +117,6 @@ def test_a_critic_is_taught_rewards_less_the_penalty_and_the_kl_is_told(trainer,
     assert told["critic/return_mean"] == pytest.approx(sum(targets) / len(targets), rel=1e-3)
     if updates == 1:  # later updates tell that of the policy as it is
         assert told["kl"] == pytest.approx(sum(d) / len(d), rel=1e-3)
-
-
-def test_parts_of_the_policy_its_critic_and_its_reference_are_all_compiled(trainer, large, monkeypatch):
-    met = []
-    monkeypatch.setattr(model, "compile_parts", lambda *given: met.append(given[0].policy) or "nothing")
-    made = trainer(large, advantage="gae")
-    assert made.model.module.policy is met[0]
-    assert made.critic.model.module.base is met[1].base_model
-    assert made._reference.module.policy is met[2]
 
 
 def test_a_reference_that_cannot_be_loaded_is_named(trainer, tmp_path):

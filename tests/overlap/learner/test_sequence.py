@@ -12,7 +12,6 @@ from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.learner.attention import packed_attention
 from overlap.learner.micro_batch import MicroBatch, PackedRow
-from overlap.learner.model import plain
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import to_tensors
 from overlap.learner.zero.backend import ZeroBackend
@@ -54,14 +53,6 @@ def test_what_fills_a_sequence_up_changes_no_token_of_it(monkeypatch, masked):
     got, _ = packed_attention(None, query, key, value, None, layout=filled.layout)
     assert torch.allclose(got[:, :count], expected, atol=1e-6)
     assert got.isfinite().all()
-
-
-def test_a_plain_sequence_is_filled_up_behind_its_end():
-    tokens = plain([5, 6, 7], torch.device("cpu"))
-    first, second = (part(tokens, SequenceGroup(None, rank, 2))[0] for rank in (0, 1))
-    assert first.ids.tolist() == [[5, 6]]
-    assert second.ids.tolist() == [[7, 0]]
-    assert second.targets.tolist() == []
 
 
 def test_each_rank_sends_back_the_gradient_of_its_own_tokens(monkeypatch):

@@ -88,27 +88,6 @@ def test_each_way_has_the_outputs_and_gradients_of_softmax_under_a_mask(monkeypa
         assert torch.allclose(mine, theirs, atol=1e-11)
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
-def test_a_number_type_keeps_its_exactness(dtype, bound):
-    inputs = qkv(dtype)
-    exact = [x.detach().double().requires_grad_() for x in inputs]
-    spans = make_spans(ROWS, "cpu")
-    got, expected = span_attention(*inputs, spans, None), span_attention(*exact, spans, None)
-    assert got.dtype == dtype
-    assert (got - expected).abs().max() < bound
-    upstream = torch.randn_like(expected)
-    mine = torch.autograd.grad(got, inputs, upstream.to(dtype))
-    for one, other in zip(mine, torch.autograd.grad(expected, exact, upstream), strict=True):
-        assert (one - other).abs().max() < 5 * bound
-
-
-def test_values_of_another_width_than_keys_are_attended_to_plainly():
-    query, key, _ = qkv()
-    value = torch.randn(1, 2, LENGTH, 24, dtype=torch.float64)
-    got = span_attention(query, key, value, make_spans(ROWS, "cpu"), None)
-    assert torch.allclose(got, by_mask(query, key, value, 0.25), atol=1e-12)
-
-
 def test_picked_gradients_add_up_in_float32():
     """Each is half a step of bfloat16 at 1: added one by one in bfloat16 they would be lost."""
     from overlap.learner.spans import _Pick

@@ -12,7 +12,6 @@ import torch
 
 from overlap.config.learn import LearnConfig
 from overlap.learner.correction import Sampled
-from overlap.learner.kl import k3
 from overlap.learner.loss import token_loss
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
 from overlap.learner.statistics import METRICS, Tally, ratio_histogram, ratio_quantile
@@ -138,16 +137,6 @@ def metrics_of(new, sampled, cfg):
     return tally.metrics(len(new))
 
 
-def test_a_response_counts_as_masked_when_one_of_its_tokens_is():
-    engine = torch.tensor([-1.0, -1.0, -1.0])
-    no = torch.zeros(3)
-    sampled = Sampled(engine, no + 1.0, torch.tensor([0, 0, 1]), no.bool(), 2)
-    metrics = metrics_of(engine + torch.tensor([0.0, 0.9, 0.1]), sampled, LearnConfig(correction="mis"))
-    assert metrics["is_masked_fraction"] == pytest.approx(1 / 3)
-    assert metrics["is_masked_responses_fraction"] == 0.5
-    assert metrics["is_effective_fraction"] == pytest.approx((1 + math.exp(0.1)) ** 2 / (3 * (1 + math.exp(0.2))))
-
-
 def test_only_tokens_behind_a_load_measure_how_it_landed():
     """The first response is all of an older version, the third all of this one; the second was in flight."""
     sampled = Sampled(
@@ -181,18 +170,6 @@ def test_quantiles_are_nearest_ranks_of_the_histogram():
     assert ratio_quantile(counts, 0.99) == 1.0
     assert ratio_quantile(counts, 1.0) == pytest.approx(3.0, rel=1e-3)
     assert math.isnan(ratio_quantile(ratio_histogram(torch.tensor([])), 0.5))
-
-
-def test_log_ratios_beyond_the_histogram_count_at_its_ends():
-    counts = ratio_histogram(torch.tensor([-500.0, 500.0, math.inf]))
-    assert (counts[0], counts[-1], counts.sum()) == (1, 2, 3)
-
-
-def test_k3_estimates_the_divergence():
-    p, q = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64), torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    estimate = (p * k3(p.log(), q.log())).sum()
-    assert estimate.item() == pytest.approx((p * (p / q).log()).sum().item())
-    assert (k3(p.log(), q.log()) >= 0).all()
 
 
 def test_all_masked_is_no_sample_at_all(bounded):

@@ -51,37 +51,6 @@ def test_steps_are_the_same_whatever_order_the_groups_came_in(order: tuple[int, 
     assert [[g.id - first for g in step] if step else None for step in steps] == [[0, 1], [2, 3], None]
 
 
-@pytest.mark.parametrize(("refill", "missing"), [(0, 1), (1, 2)])
-def test_what_is_missing_for_a_step_leaves_out_groups_that_are_to_be_refilled(refill: int, missing: int) -> None:
-    assembler = Assembler(config(f"rollout.refill_groups={refill}"))
-    assert assembler.missing == 2
-    filled(assembler, 0, 1.0, 1.0)
-    assert assembler.missing == missing
-    assembler.expect(1, PROMPT)
-    assert assembler.missing == missing - 1
-
-
-def test_a_refilled_step_takes_the_dropped_groups_between_with_it() -> None:
-    assembler = Assembler(config("rollout.refill_groups=2"))
-    for group, rewards in enumerate([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]):
-        filled(assembler, group, *rewards)
-    step = assembler.next_step()
-    assert step is not None
-    assert [(g.id, bool(g.dropped)) for g in step] == [(0, False), (1, True), (2, True), (3, False)]
-
-
-def test_no_more_groups_of_a_step_are_replaced_than_asked_for() -> None:
-    assembler = Assembler(config("rollout.refill_groups=1"))
-    for group, rewards in enumerate([(1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (1.0, 0.0), (0.0, 1.0)]):
-        filled(assembler, group, *rewards)
-    assert assembler.replaceable() == [0]
-    step = assembler.next_step()
-    assert step is not None
-    assert [g.id for g in step] == [0, 1, 2]
-    assert assembler.replaceable() == []
-    assert [g.id for g in assembler.next_step() or ()] == [3, 4]
-
-
 @pytest.mark.parametrize(
     ("rewards", "finish", "hint"),
     [

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
-from fake_loops import LOOPS, components, config, run_loop
 from group_of import LIMIT, group_of, scored
 
 from overlap.config.learn import LearnConfig
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored
 from overlap.errors import ConfigError
-from overlap.fakes import FakeGenerator, FakeVerifier
 from overlap.pipeline.advantage import complete, estimate
 from overlap.pipeline.group import make_group, overlong_punishment
-from overlap.record.metrics import punishment_row
 
 
 @pytest.mark.parametrize("advantage", ["group", "leave_one_out"])
@@ -112,17 +108,3 @@ def test_a_sample_without_a_reward_is_not_punished() -> None:
 def test_an_interval_as_long_as_a_response_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"learn\.overlong_tokens=256: .*model\.response_tokens=256"):
         load_config(None, ["learn.overlong_tokens=256"])
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-def test_a_run_punishes_by_its_limit_and_tells_rewards_as_the_task_gave_them(loop) -> None:
-    asked = {"model__response_tokens": 16, "learn__overlong_tokens": 8, "learn__normalize_advantages": False}
-    made = components(generator=FakeGenerator(seed=2), verifier=FakeVerifier(seed=2))
-    results = run_loop(loop, config(run__steps=3, **asked), made, 5)
-    for group in (g for r in results for g in (*r.batch.groups, *r.batch.dropped)):
-        shaped = [s.reward + overlong_punishment(len(s.trajectory.token_ids), 16, 8) for s in group.samples]
-        centre = math.fsum(shaped) / 4
-        assert {s.reward for s in group.samples} <= {0.0, 1.0}
-        assert group.advantages == pytest.approx([r - centre for r in shaped])
-    row = punishment_row(results[0])
-    assert -0.5 < row["reward/overlong_mean"] < 0 < row["reward/overlong_share"] < 1

@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from fake_loops import LOOPS, components, config, jitter, position_after, run_loop
+from fake_loops import LOOPS, components, config, jitter, run_loop
 from journal import essence
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory, WeightUpdate
 from overlap.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
@@ -49,21 +49,6 @@ def test_loops_give_identical_batches_whatever_a_reward_is_compared_with(
         assert all(g.rewards for b in found[1] for g in b.groups)
 
 
-@both_loops
-def test_a_critic_learns_from_steps_whose_rewards_are_all_equal(loop) -> None:
-    cfg = config(learn__advantage="gae", rollout__refill_groups=4)
-    results = run_loop(loop, cfg, components(verifier=FakeVerifier(solved=0.0)))
-    assert [len(r.batch.groups) for r in results] == [4] * 5
-    assert not any(r.batch.dropped for r in results)
-
-
-@both_loops
-def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
-    results = run_loop(loop, config(), components(generator=FakeGenerator(seconds=jitter)))
-    assert [r.batch.version for r in results] == [0, 1, 2, 3, 4]
-    assert all(set(r.batch.staleness) == {0} for r in results)
-
-
 @pytest.mark.promise("staleness")
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_stale_batches_stay_within_the_bound_and_reach_it(staleness: int) -> None:
@@ -89,13 +74,6 @@ def test_every_version_is_published_loaded_and_retired_once(loop) -> None:
     made = components()
     run_loop(loop, config(), made)
     assert made.generator.loads == made.learner.published == made.learner.retired == [0, 1, 2, 3, 4, 5]
-
-
-@both_loops
-def test_refill_replaces_dropped_groups_until_the_step_is_full(loop) -> None:
-    results = run_loop(loop, config(rollout__refill_groups=40), components(verifier=FakeVerifier(solved=0.15)))
-    assert all(len(r.batch.groups) == 4 for r in results)
-    assert sum(len(r.batch.dropped) for r in results) > 0
 
 
 @both_loops
@@ -258,30 +236,6 @@ def test_the_learner_never_receives_an_empty_batch() -> None:
     assert len(results) == 12
     assert any(r.report is None for r in results)
     assert all(b.groups for b in made.learner.batches)
-
-
-@both_loops
-@pytest.mark.parametrize("refill", [0, 2, 8])
-def test_a_resumed_run_goes_on_with_the_batches_of_the_unbroken_one(loop, refill: int) -> None:
-    def fresh(version: int = 0) -> Components:
-        verifier, learner = FakeVerifier(seed=5, solved=0.3), FakeLearner(first_version=version)
-        return components(generator=FakeGenerator(seed=5), verifier=verifier, learner=learner)
-
-    cfg = config(rollout__refill_groups=refill)
-    whole = run_loop(loop, cfg, fresh())
-    at = position_after(whole[:2])
-    rest = run_loop(loop, cfg, fresh(at.version), at=at)
-    assert [essence(r.batch) for r in rest] == [essence(r.batch) for r in whole[2:]]
-
-
-def test_what_is_to_be_done_first_happens_before_anything_is_admitted() -> None:
-    made, seen, prompts = components(), [], PromptStream(fake_prompts(3), 0)
-
-    async def on_ready() -> None:
-        seen.append((made.generator.version, prompts.position))
-
-    run_loop(overlapped, config(), made, prompts, on_ready=on_ready)
-    assert seen == [(0, 0)]
 
 
 @both_loops

@@ -11,7 +11,6 @@ import pytest
 from overlap.clock import now, run_virtual
 from overlap.config.load import load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import lookahead
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped
 from overlap.pipeline.prompts import PromptStream
@@ -80,15 +79,3 @@ def test_on_shared_devices_the_tail_of_a_step_decodes_beside_the_next_ones(stale
     verify_s, decoded_s = REWARD_S * WORKERS / (GROUPS * SAMPLES), GENERATE_S * 0.29
     least = max((GENERATE_S + verify_s) / (staleness + 1), decoded_s) + LEARN_S
     assert least / seconds >= 0.95
-
-
-@pytest.mark.parametrize("learn_s", [20.0, 200.0])
-def test_samples_are_no_older_than_the_throughput_needs(learn_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds, age = measured(4, learn_s)
-    least = math.inf
-    for steps in range(1, 6):
-        monkeypatch.setattr(lookahead.Lookahead, "leases", property(lambda _, steps=steps: steps * GROUPS))
-        fixed_seconds, fixed_age = measured(4, learn_s)
-        if fixed_seconds <= 1.01 * seconds:
-            least = min(least, fixed_age)
-    assert age <= 1.05 * least

@@ -11,8 +11,7 @@ from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, StageError
 from overlap.fakes import FakeGenerator, FakeLearner
 from overlap.pipeline.learning import StepResult
-from overlap.pipeline.loop import overlapped, serial
-from overlap.record.metrics import loop_row
+from overlap.pipeline.loop import serial
 
 WEIGHTS, CACHE, STATES = 2, 9, 6
 
@@ -129,16 +128,6 @@ def test_each_has_the_device_in_its_turn_and_the_cache_wakes_when_nothing_of_the
     assert learner.told == [True] * 4
 
 
-def test_free_memory_of_every_moment_is_in_the_row_of_the_step() -> None:
-    assert loop_row(run(serial, Device())[-1]) == {
-        "memory/engine_asleep_free_gib": 11.0,
-        "memory/weights_awake_free_gib": 7.0,
-        "memory/weights_sent_free_gib": 7.0,
-        "memory/parameters_left_free_gib": 9.0,
-        "memory/cache_awake_free_gib": 0.0,
-    }
-
-
 PHASES = {
     "sleep": "putting the engine to sleep",
     "wake weights": "waking the engine's weights",
@@ -181,26 +170,3 @@ def test_weights_that_did_not_arrive_are_retired_as_such() -> None:
         run(serial, device, learner)
     assert learner.told == [False]
     assert "wake cache" not in device.seen
-
-
-def test_without_a_shared_device_nobody_sleeps() -> None:
-    seen: list[str] = []
-
-    class Watched(FakeLearner):
-        async def sleep(self) -> None:
-            seen.append("learner sleeps")
-
-        async def free(self, moment: str) -> float | None:
-            seen.append(moment)
-            return None
-
-    class Engine(FakeGenerator):
-        async def sleep(self) -> None:
-            seen.append("engine sleeps")
-
-        async def wake(self, part: str) -> None:
-            seen.append(part)
-
-    results = run_loop(overlapped, config(run__steps=2), components(generator=Engine(), learner=Watched()))
-    assert not any(name.startswith("memory/") for result in results for name in loop_row(result))
-    assert seen == []

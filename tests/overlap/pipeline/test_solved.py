@@ -11,13 +11,13 @@ from group_of import group_of
 from journal import essence
 
 from overlap.config.fields import Config
-from overlap.core import Group, Request
+from overlap.core import Request
 from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
-from overlap.pipeline.solved import Solved, groups_behind, solves
+from overlap.pipeline.solved import Solved, solves
 
 COUNT = 9
 STEPS = 14
@@ -66,10 +66,6 @@ def run(
     return results, [*solved[1:], prompts.known], prompts
 
 
-def taken(results: list[StepResult]) -> list[Group]:
-    return [g for r in results for g in sorted((*r.batch.groups, *r.batch.dropped), key=lambda g: g.id)]
-
-
 @pytest.mark.parametrize(
     ("rewards", "bound", "expected"),
     [
@@ -107,14 +103,6 @@ def test_an_epoch_leaves_out_what_was_solved_so_many_groups_before_it() -> None:
     assert [stream.at(n).id for n in range(9)] == [*first, *second, stream.at(7).id, stream.at(8).id]
 
 
-def test_without_it_the_order_is_the_endless_one() -> None:
-    cfg = config(data__drop_solved=0)
-    ours, plain = PromptStream.of(cfg, fake_prompts(5)), PromptStream(fake_prompts(5), cfg.run.seed)
-    ours.note([group_of(1, 1, number=n, prompt=f"p{n}") for n in range(5)])
-    assert [next(ours).id for _ in range(20)] == [next(plain).id for _ in range(20)]
-    assert (ours.known, ours.figures) == ({}, {})
-
-
 def test_the_prompts_that_stay_keep_their_order() -> None:
     solved = Solved(0.9, 1)
     stream, plain = PromptStream(fake_prompts(8), 3, solved=solved), PromptStream(fake_prompts(8), 3)
@@ -136,17 +124,6 @@ def test_the_prompts_are_the_same_whatever_took_how_long(staleness: int, refill:
     assert len(batches[0]) == STEPS
     assert found[0][1] == found[-1][1]
     assert len(found[0][1][-1]) >= 4
-
-
-@pytest.mark.parametrize("staleness", [0, 2])
-def test_a_prompt_comes_no_more_when_the_groups_behind_it_are_past(staleness: int) -> None:
-    cfg = config(rollout__max_staleness=staleness)
-    results, solved, _ = run(overlapped, cfg, components())
-    for prompt, by in solved[-1].items():
-        later = [g.id for g in taken(results) if g.prompt.id == prompt and g.id > by]
-        assert all(number < by + groups_behind(cfg) + COUNT for number in later)
-    never = {f"p{n}" for n in (COUNT - 2, COUNT - 1)}
-    assert never <= {g.prompt.id for g in taken(results)[-8:]}
 
 
 @pytest.mark.promise("prompt-order")
@@ -186,8 +163,3 @@ def test_solved_prompts_are_not_what_makes_a_run_hopeless() -> None:
     assert len(run(overlapped, cfg, loops.components(verifier=Easy()))[0]) == 12
     with pytest.raises(EmptyBatchesError, match="too hard"):
         run(overlapped, cfg, loops.components(verifier=FakeVerifier(solved=0.0)))
-
-
-def test_the_number_of_groups_that_count_is_more_than_can_be_on_their_way() -> None:
-    assert groups_behind(config()) == 2
-    assert groups_behind(config(rollout__max_staleness=3, rollout__refill_groups=5)) == 28

@@ -13,10 +13,10 @@ from fake_loops import components, config, run_loop
 from overlap.clock import now, run_virtual
 from overlap.core import Batch, Request, StepReport, WeightUpdate
 from overlap.errors import EngineError, StageError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, _rng, fake_prompts
+from overlap.fakes import FakeGenerator, FakeLearner, _rng, fake_prompts
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Pending
-from overlap.pipeline.learning import Components, StepResult
+from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import overlapped
 from overlap.pipeline.prompts import PromptStream
 
@@ -109,51 +109,6 @@ def test_what_is_not_at_its_end_is_kept_and_takes_no_longer_than_it_would_have(s
     assert told == [], "the time in which the engine sleeps is no stall"
 
 
-def test_on_policy_nothing_is_kept() -> None:
-    engine = Sleeper()
-    learner = Learner(engine)
-    run_loop(overlapped, asked(rollout__max_staleness=0), components(generator=engine, learner=learner))
-    assert learner.kept == [0] * 6
-
-
-def test_an_engine_that_drains_has_nothing_to_keep() -> None:
-    engine = Sleeper(landing="drain")
-    learner = Learner(engine)
-    results = run_loop(overlapped, asked(), components(generator=engine, learner=learner))
-    assert learner.kept == [0] * 6
-    assert {len(s.trajectory.spans) for r in results for s in r.batch.all_samples} == {1}
-
-
-def test_what_hangs_in_an_engine_that_is_awake_is_still_begun_again() -> None:
-    class Hanging(Sleeper):
-        hung = 0
-
-        async def _sample(self, request: Request) -> Any:
-            if request.id == "g7s1" and not self.hung:
-                self.hung += 1
-                await asyncio.sleep(10_000)
-            return await super()._sample(request)
-
-    engine, told = Hanging(), list[str]()
-    results = run_loop(
-        overlapped,
-        asked(),
-        components(generator=engine, learner=Learner(engine)),
-        on_stall=lambda pending, given_up: told.extend(f"{p.id} {given_up}" for p in pending),
-    )
-    assert told == ["g7s1 False"]
-    assert len(results) == 6
-
-
-def test_verdicts_come_while_the_learner_learns() -> None:
-    engine = Sleeper()
-    verifier = FakeVerifier(seconds=lambda _: 10.0, workers=4)
-    results = run_loop(overlapped, asked(), components(generator=engine, verifier=verifier, learner=Learner(engine)))
-    spans = [(s.started_s, s.finished_s) for r in results for s in r.batch.all_samples]
-    learning = [r.learn_span for r in results]
-    assert any(start < until and since < end for start, end in spans for since, until in learning)
-
-
 @pytest.mark.parametrize("what", ["sleep", "wake weights", "load", "wake cache"])
 def test_a_failure_over_kept_requests_ends_the_run_and_all_of_them(what: str) -> None:
     async def main() -> None:
@@ -214,18 +169,3 @@ def test_an_evaluation_after_a_step_is_of_its_version_whatever_the_engine_has_ke
     results = run_loop(overlapped, asked(), components(generator=engine, learner=learner), on_weights=on_weights)
     assert [versions for version, versions in seen] == [{version} for version, _ in seen]
     assert min(s.trajectory.request.group for r in results for s in r.batch.all_samples) == 0
-
-
-def test_more_steps_are_on_their_way_only_where_the_longest_response_needs_them() -> None:
-    """Learning is no part of it: the engine has what the learner leaves."""
-
-    def leases(slots: int, seconds: Callable[[random.Random], float]) -> set[int]:
-        engine = Sleeper(seconds=seconds, slots=slots)
-        made = Components(engine, FakeVerifier(), Learner(engine))
-        cfg = asked(rollout__max_staleness=3, rollout__max_sequences=slots)
-        return {r.loop.leases_allowed for r in run_loop(overlapped, cfg, made) if r.loop is not None}
-
-    assert leases(16, lambda _: SHORT_S) == {4}
-    assert leases(4, lengths) == {4}
-    assert leases(8, lengths) == {8}
-    assert max(leases(16, lengths)) == 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
 import pytest
 from fake_loops import components, config, run_loop
@@ -16,7 +15,6 @@ from overlap.config.fields import Config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped
@@ -128,51 +126,6 @@ def test_what_hangs_is_begun_again_once_and_then_fails_by_name() -> None:
     assert samples["g0s0"].reward is not None
     assert samples["g1s1"].reward is None
     assert samples["g1s1"].failure == "no end of verify within 9 s, 2 times"
-
-
-class Steered:
-    """A loop over the fakes that ``act`` steers when its second step is learned."""
-
-    def __init__(self, act: Callable[[Control], None]) -> None:
-        self.control, self.seen, self._act = Control(), list[int](), act
-        self.prompts = PromptStream(fake_prompts(3), 0)
-
-    async def run(self) -> None:
-        cfg = config(rollout__groups_per_step=2, rollout__samples_per_group=2, rollout__max_staleness=1, run__steps=6)
-        generator, learner = FakeGenerator(seconds=lambda _: 1.0), FakeLearner(seconds=lambda _: 1.0)
-        made = components(generator=generator, learner=learner)
-        await overlapped(made, cfg, self.prompts, self._on_step, control=self.control)
-
-    async def _on_step(self, result: StepResult) -> None:
-        self.seen.append(result.batch.step)
-        if result.batch.step == 2:
-            self._act(self.control)
-
-
-@pytest.mark.virtual
-async def test_a_paused_loop_finishes_what_is_underway_and_begins_nothing() -> None:
-    loop = Steered(Control.pause)
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(1000.0)
-    state = loop.control.state()
-    assert loop.seen == [1, 2]
-    assert state is not None
-    assert (state.generating, state.verifying) == (0, 0)
-    assert loop.control.status()["paused"]
-    admitted = loop.prompts.position
-    await asyncio.sleep(1000.0)
-    assert loop.prompts.position == admitted
-    loop.control.resume()
-    await running
-    assert loop.seen == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.virtual
-async def test_a_drained_loop_learns_what_is_complete_and_ends() -> None:
-    loop = Steered(Control.drain)
-    await loop.run()
-    assert loop.seen == list(range(1, loop.prompts.position // 2 + 1))
-    assert 2 <= len(loop.seen) < 6
 
 
 @pytest.mark.virtual

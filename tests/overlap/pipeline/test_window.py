@@ -47,12 +47,3 @@ async def test_leases_come_back_with_weights_that_land_or_with_a_dropped_group_a
     assert await asyncio.wait_for(waiter, 1) == 4
     with pytest.raises(AssertionError, match="does not hold"):
         window.drop(2)
-
-
-async def test_the_window_closes_when_all_groups_have_landed() -> None:
-    window = window_of(2, 1, steps=1)
-    assert await take_all(window) == [0, 1]
-    window.drop(0)
-    assert await take_all(window) == [2]
-    window.land([1, 2])
-    assert await asyncio.wait_for(window.take(), 1) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -163,15 +162,6 @@ def test_of_a_hub_id_whose_sizes_alone_are_wanted_nothing_but_its_configuration_
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize("name", ["/no/such/policy", "three/part/name", "~nobody-at-all/policy", "x" * 5000])
-def test_sizes_of_what_is_no_policy_are_refused_as_the_policy_is(name: str) -> None:
-    with pytest.raises(ConfigError) as wanted:
-        resolve_policy(name)
-    with pytest.raises(ConfigError) as found:
-        resolve_config(name)
-    assert str(found.value) == str(wanted.value)
-
-
 def test_a_hub_id_out_of_reach_is_one_line_with_a_way_out(tmp_path: Path) -> None:
     code = "from overlap.policy.resolve import resolve_policy; resolve_policy('nobody/no-such-policy')"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
@@ -189,14 +179,6 @@ def test_a_missing_package_of_the_default_policy_names_the_repair(monkeypatch: p
     monkeypatch.setattr(policy, "_PACKAGE", "no-such-package")
     with pytest.raises(ConfigError, match=r"no-such-package .* is missing: run scripts/setup\.sh"):
         resolve_policy(DEFAULT_POLICY)
-
-
-def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("OVERLAP_CACHE", raising=False)
-    assert policies_dir() == tmp_path / "xdg/overlap-rl/policies"
-    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "own"))
-    assert policies_dir() == tmp_path / "own/overlap-rl/policies"
 
 
 # --- the cache ------------------------------------------------------------------------------------------
@@ -262,12 +244,6 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(conversions: list[
     assert cached_entries() == [entry.name]
 
 
-def test_a_cache_that_cannot_be_written_is_a_user_fault(tmp_path: Path, conversions: list[Path]) -> None:
-    (tmp_path / "overlap-rl").touch()
-    with pytest.raises(ConfigError, match="OVERLAP_CACHE"):
-        resolve_policy(DEFAULT_POLICY)
-
-
 def test_a_lock_held_by_another_process_ends_the_wait_in_time(
     conversions: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,82 +254,7 @@ def test_a_lock_held_by_another_process_ends_the_wait_in_time(
         resolve_policy(DEFAULT_POLICY)
 
 
-def _resolve_slowly(cache: str, started: multiprocessing.synchronize.Barrier) -> None:
-    def convert(gguf_path: Path, folder: Path) -> None:
-        with (Path(cache) / "conversions").open("a") as count:
-            count.write("x")
-        (folder / "config.json").write_text("{}")
-
-    from overlap.policy import gguf as policy_gguf
-
-    policy_gguf.convert_gguf = convert
-    policy._shipped_gguf = lambda: (Path("model.gguf"), "1.0")
-    started.wait(30)
-    resolve_policy(DEFAULT_POLICY)
-
-
-def test_processes_that_start_together_convert_once(cache: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    started = context.Barrier(3)
-    processes = [context.Process(target=_resolve_slowly, args=(str(cache), started)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert (cache / "conversions").read_text() == "x"
-
-
 # --- what is in a checkpoint ----------------------------------------------------------------------------
-
-
-def test_a_tiny_policy_is_a_function_of_its_seed(tmp_path: Path, tiny: Path) -> None:
-    import torch
-
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    weights = {seed: make_tiny_policy(tmp_path / str(seed), seed=seed) / "model.safetensors" for seed in (0, 1)}
-    assert torch.equal(torch.rand(1), expected), "the global random state was touched"
-    assert weights[0].read_bytes() == (tiny / "model.safetensors").read_bytes() != weights[1].read_bytes()
-
-
-def test_a_tiny_policy_loads_in_float32_with_its_head_tied(tiny: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(tiny)
-    assert model.dtype == torch.float32
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert model(torch.tensor([[257, 104, 105]])).logits.shape == (1, 3, 259)
-
-
-def test_a_tiny_tokenizer_writes_bytes_and_reads_them_back(tiny: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny)
-    text = "héllo\n\t😀 \x00"
-    assert tokenizer.encode(text) == list(text.encode())
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    chat = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
-    )
-    assert tokenizer.encode(chat)[0] == 257
-    assert chat == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
-    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (256, 258)
-
-
-def test_a_larger_tiny_vocabulary_has_a_token_for_every_id(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(make_tiny_policy(tmp_path, vocab=300))
-    assert len(tokenizer) == json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 300
-    assert tokenizer.decode([299]) == "<|extra_40|>"
-
-
-def test_a_vocabulary_too_small_for_all_bytes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="vocab=258"):
-        make_tiny_policy(tmp_path, vocab=258)
 
 
 def digest_of(folder: Path, weights: bytes, config: str = "{}") -> str:

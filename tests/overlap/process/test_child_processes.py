@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import signal
 import socket
-import subprocess
 from array import array
 from pathlib import Path
 
@@ -26,11 +23,6 @@ PAUSE = "import signal; signal.pause()"
 @pytest.fixture
 def life(tmp_path: Path) -> ChildProcesses:
     return ChildProcesses("engine", EngineError, tmp_path, tmp_path / "log")
-
-
-def test_making_one_starts_and_writes_nothing(life: ChildProcesses, tmp_path: Path) -> None:
-    assert list(tmp_path.iterdir()) == []
-    assert life.pids() == ()
 
 
 async def wait(life: ChildProcesses) -> None:
@@ -80,21 +72,6 @@ async def test_a_process_that_cannot_be_started_ends_the_life_with_its_place_and
     with pytest.raises(EngineError, match=told):
         await life.wait_dead()
     await life.close()
-
-
-async def test_a_start_that_the_system_refuses_leaves_no_folder(
-    life: ChildProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "Popen", refuse)
-        with pytest.raises(EngineError, match="cannot be started: Resource temporarily unavailable; end other"):
-            life.spawn("the process", ["-c", PAUSE], {})
-    assert life.folder.is_dir()
-    await life.close()
-    assert os.listdir(tmp_path) == ["log"]
 
 
 async def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what_was_shared(
@@ -174,13 +151,6 @@ def test_messages_arrive_whole_and_in_order() -> None:
             for _ in range(2):  # cut short, and nothing more
                 with pytest.raises(EOFError):
                     receive_message(stream)
-
-
-async def test_a_stopped_process_is_closed_all_the_same(life: ChildProcesses) -> None:
-    process = life.spawn("the engine process", ["-c", PAUSE], {})
-    os.kill(process.pid, signal.SIGSTOP)
-    await life.close()
-    assert process.poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

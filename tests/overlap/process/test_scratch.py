@@ -29,14 +29,6 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_directory_is_there_inside_and_gone_after(tmp: Path) -> None:
-    with scratch_directory() as (path, _):
-        assert path.parent == tmp
-        assert path.stat().st_mode & 0o777 == 0o700
-        (path / "left").touch()
-    assert list(tmp.iterdir()) == []
-
-
 @pytest.mark.parametrize("kept", [False, True])
 def test_what_torch_compiles_goes_with_the_directory_unless_the_user_keeps_it(
     kept: bool, tmp: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,22 +170,3 @@ def test_what_a_caller_sees_of_an_end_is_one_traceback() -> None:
         with pytest.raises(kind) as raised, handle_interrupts() as interrupts:
             run_to_end(work, interrupts)
         assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
-
-
-def test_who_waits_for_a_loop_in_another_thread_looks_up_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    join, waits = threading.Thread.join, list[float | None]()
-
-    def noted(self: threading.Thread, timeout: float | None = None) -> None:
-        if self.name == "overlap-run":
-            waits.append(timeout)
-        join(self, timeout)
-
-    async def work() -> None:
-        """Ends at once."""
-
-    async def cell() -> None:
-        monkeypatch.setattr(threading.Thread, "join", noted)
-        run_to_end(work, Interrupts())
-
-    asyncio.run(cell())
-    assert None not in waits

@@ -43,13 +43,6 @@ def test_who_has_nothing_gets_all_who_has_the_former_what_has_changed_and_who_ha
     assert Path(there.path).read_bytes()[:1000] == OLD[::-1]
 
 
-def test_a_piece_that_is_read_again_as_it_was_still_serves_who_has_the_one_before(there) -> None:
-    first = Piece.after(None, OLD)
-    bring(first, there)
-    again = Piece.after(Piece.after(first, NEW), NEW)
-    assert bring(again, there) == [False]
-
-
 def test_a_piece_with_no_smaller_difference_and_one_of_another_size_go_whole(there) -> None:
     first = Piece.after(None, OLD)
     bring(first, there)
@@ -73,10 +66,3 @@ def test_what_does_not_come_out_right_is_not_taken_and_goes_whole(there: WeightC
     assert not there.fill(0, 1000, OLD, second.digest, whole=True)
     assert there.digests == {}
     assert bring(second, there) == [True]
-
-
-def test_data_of_another_size_is_not_taken(there: WeightCopy) -> None:
-    piece = Piece.after(None, OLD)
-    assert not there.fill(0, 1000, OLD[:-1], piece.digest, whole=True)
-    assert not there.fill(1000, 1000, OLD, piece.digest, whole=True)
-    assert there.digests == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 
 import numpy
 import pytest
@@ -52,21 +51,6 @@ def test_a_difference_makes_the_one_of_the_other_bit_for_bit_and_twice_is_as_onc
             assert memory == new
 
 
-def test_few_words_make_a_small_difference_and_many_make_none() -> None:
-    old = random.Random(1).randbytes(1 << 20)
-    few = numpy.frombuffer(bytearray(old), numpy.uint16)
-    few[::50] ^= 3
-    made = difference(old, few)
-    assert made is not None
-    assert len(made) < 3.1 * len(few[::50])
-    same = difference(old, old)
-    assert same is not None
-    assert len(same) < 16
-    assert difference(old, random.Random(2).randbytes(1 << 20)) is None
-    floats = numpy.random.default_rng(3).normal(0, 0.03, 1 << 16).astype(numpy.float32)
-    assert difference(floats.view(numpy.uint8), (floats + numpy.float32(1e-5)).view(numpy.uint8)) is None
-
-
 def test_what_is_no_difference_of_that_size_is_refused_and_nothing_is_written() -> None:
     old = bytes(1000)
     made = difference(old, bytes(400) + b"ab" + bytes(598))
@@ -80,20 +64,3 @@ def test_what_is_no_difference_of_that_size_is_refused_and_nothing_is_written() 
         apply(bytearray(100), made)
     with pytest.raises(ValueError, match="between 2 and 3 bytes"):
         difference(b"ab", b"abc")
-
-
-def test_damage_never_reaches_beyond_the_memory() -> None:
-    rng = random.Random(5)
-    old = rng.randbytes(5000)
-    new = bytearray(old)
-    for at in rng.sample(range(5000), 40):
-        new[at] ^= 7
-    made = difference(old, bytes(new))
-    assert made is not None
-    for _ in range(2000):
-        broken = bytearray(made)
-        broken[rng.randrange(len(broken))] = rng.randrange(256)
-        memory = bytearray(old)
-        with suppress(ValueError):
-            apply(memory, broken)
-        assert len(memory) == 5000

@@ -244,8 +244,3 @@ def test_buffers_are_filled_by_vllms_producer_and_only_then_is_it_imported(monke
     device = sender._device
     monkeypatch.setattr(device, "uuid", lambda: "GPU-0", raising=False)
     assert next(device.fill(iter([("a", 1), ("b", 2)]), 64)) == ("GPU-0", 64, 1, 2)
-
-
-def test_a_backend_that_is_not_known_is_refused():
-    with pytest.raises(LearnerError, match="'pigeon' is not known"):
-        open_sender("pigeon", rank=0)
