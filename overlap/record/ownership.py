@@ -42,9 +42,8 @@ def resolve(template: str, field: str = "run.dir") -> Path:
     try:
         path = Path(name).expanduser().absolute()
         str(path).encode("utf-8")
-        with suppress(FileNotFoundError, NotADirectoryError):
-            path.lstat()  # raises for a name that no file system takes
-    except PermissionError:
+        path.lstat()  # raises for a name that no file system takes
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return path
     except (OSError, RuntimeError, ValueError) as exc:
         raise ConfigError(field, template, f"is no usable path ({error_reason(exc)}); name another directory") from exc
@@ -58,10 +57,7 @@ def check_run_dir_free(path: Path, template: str) -> None:
             raise ConfigError("run.dir", template, f"{path} is a link; name the directory itself, or a new one")
         names = sorted(os.listdir(path))
     except FileNotFoundError:
-        _check_parent(path.parent, template)
-        return
-    except NotADirectoryError as exc:
-        raise ConfigError("run.dir", template, f"{path} is a file or below one; name another directory") from exc
+        names = []
     except OSError as exc:
         raise ConfigError("run.dir", template, f"cannot be read ({error_reason(exc)}); name another directory") from exc
     if holds_run(path):
@@ -70,20 +66,9 @@ def check_run_dir_free(path: Path, template: str) -> None:
     if foreign := _foreign(path, names):
         shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise ConfigError("run.dir", template, f"{path} holds files that are no run's ({shown}); name a new directory")
-    _check_access(path, template)
-
-
-def _check_parent(parent: Path, template: str) -> None:
-    while not os.path.lexists(parent):
-        parent = parent.parent
-    if not parent.is_dir():
-        raise ConfigError("run.dir", template, f"{parent} is no directory; name another one")
-    _check_access(parent, template)
-
-
-def _check_access(path: Path, template: str) -> None:
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError("run.dir", template, f"{path} cannot be written; name another directory")
+    nearest = next(there for there in (path, *path.parents) if os.path.lexists(there))
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise ConfigError("run.dir", template, f"{nearest} cannot be written; name another directory")
 
 
 def holds_run(path: Path) -> bool:
@@ -124,19 +109,12 @@ def _foreign(path: Path, names: list[str]) -> list[str]:
     others = [name for name in names if not is_run_file(name)]
     if others or not names:
         return others
-    marked = HEADER.encode() in _head(RunFile.CONFIG.of(path))
+    config = RunFile.CONFIG.of(path)
+    marked = config.is_file() and HEADER.encode() in config.read_bytes()
     kept = [name for name in names if not is_partial_run_file(name)]
     log = RunFile.LOG
     untouched = kept == [log.filename] and log.of(path).stat().st_size == 0  # the start ended within moments
     return [] if marked or untouched else names
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(4096)
-    except OSError:
-        return b""
 
 
 def claim_run_dir(template: str) -> tuple[Path, int]:
@@ -235,25 +213,25 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool =
     the mark of what the same command wrote before. Of what can be written to standard output: ``OutFile``.
     """
     kind = "folder" if folder else "file"
-    if is_stdout(out):
-        raise ConfigError(field, str(out), f"is standard output, and this command writes a {kind}: name one")
+    why = ""
     try:
-        if folder and os.path.lexists(out):
-            raise ConfigError(field, str(out), "exists already; name another folder, or remove it first")
-        if out.is_dir():
-            raise ConfigError(field, str(out), "is a folder; name a file")
-        with suppress(FileNotFoundError, NotADirectoryError):
-            out.lstat()  # raises for a name that no file system takes
-        if not out.parent.is_dir():
-            raise ConfigError(field, str(out), "its directory does not exist; make it, or name another place")
-        if not os.access(out.parent, os.W_OK | os.X_OK):
-            raise ConfigError(field, str(out), "its directory cannot be written; name another place")
-        if os.path.lexists(out) and not (out.is_file() and _may_replace(out, ours)):
-            raise ConfigError(field, str(out), "exists already; name another file, or remove it first")
+        if is_stdout(out):
+            why = f"is standard output, and this command writes a {kind}: name one"
+        elif not (out.parent.is_dir() and os.access(out.parent, os.W_OK | os.X_OK)):
+            why = f"its directory cannot be written, or does not exist: make it, or name another {kind}"
+        elif _is_there(out) and (folder or not (out.is_file() and _may_replace(out, ours))):
+            why = f"exists already; name another {kind}, or remove it first"
     except (OSError, ValueError) as exc:
-        if isinstance(exc, ConfigError):
-            raise
         raise ConfigError(field, str(out), f"cannot be used ({exc}); name another {kind}") from exc
+    if why:
+        raise ConfigError(field, str(out), why)
+
+
+def _is_there(path: Path) -> bool:
+    """Raises OSError, ValueError for a name that no file system takes."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return path.lstat() is not None
+    return False
 
 
 def _may_replace(out: Path, ours: str) -> bool:

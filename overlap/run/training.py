@@ -33,6 +33,7 @@ from overlap.run.disk import disk_need
 from overlap.run.plan import memory_inputs, plan_lines
 from overlap.run.restarts import reason_of
 from overlap.run.run_inputs import RunInputs, check_place, prepare
+from overlap.run.run_setup import RunSetup
 from overlap.run.seating import seat
 from overlap.run.session import TrainingSession
 
@@ -126,8 +127,8 @@ def run_training(
             plan = plan_lines(inputs, asked, placed.seats, memory, kept) + placed.lines()
             plan += [("goes on", resumed.line)] if resumed.line else []
             banner(console, "overlap train", [*plan, ("run directory", str(run.path)), ("log", str(run.log))])
-            parts = inputs, placed.counted(asked), run, scratch, console, reaper
-            session = TrainingSession(*parts, resumed, data, control, kept, [*callbacks, *named], trackers)
+            setup = RunSetup(inputs, placed.counted(asked), run, scratch, console, reaper, control, data, kept)
+            session = TrainingSession(setup, resumed, [*callbacks, *named], trackers)
             return _run_session(session, interrupts, console, began)
 
 
@@ -175,7 +176,7 @@ def _summarize(
 def _print_end(session: TrainingSession, figures: RunSummary, console: Console) -> None:
     if session.taken:
         console.print(final_table(figures))
-        newest, steps = session.restarts.newest_checkpoint or "", session.inputs.cfg.run.steps
+        newest, steps = session.restarts.newest_checkpoint or "", session.setup.inputs.cfg.run.steps
         console.print("\n".join(closing_lines(figures, steps=steps, checkpoint=newest)))
 
 

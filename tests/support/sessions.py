@@ -22,13 +22,23 @@ from overlap.core import Batch, Request, StepReport, Trajectory, Used
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
 from overlap.hooks.checks import check_callbacks, named_trackers
+<<<<<<< HEAD
 from overlap.placement.seats import place_here
+=======
+from overlap.placement.seats import Placement, place_here
+from overlap.run.run_inputs import RunInputs
+>>>>>>> d4ae0697 (A session is of parts that own their state: what it is given, one attempt at a time, its log of steps, its checkpoints)
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console
 from overlap.record.resume import BEGINNING, Resumed, reopen
 from overlap.record.rundir import RunDir
+from overlap.run.control import RunControl
 from overlap.run.restarts import reason_of
+<<<<<<< HEAD
 from overlap.run.run_inputs import RunInputs
+=======
+from overlap.run.run_setup import RunSetup
+>>>>>>> d4ae0697 (A session is of parts that own their state: what it is given, one attempt at a time, its log of steps, its checkpoints)
 from overlap.run.session import TrainingSession
 
 
@@ -126,7 +136,12 @@ class Stage:
         return reopen(self.cfg, "digest", fits=lambda folder: None, **options)
 
     def session(
-        self, run: RunDir | None = None, resumed: Resumed = BEGINNING, callbacks: Sequence[Any] = (), heldout: int = 0
+        self,
+        run: RunDir | None = None,
+        resumed: Resumed = BEGINNING,
+        callbacks: Sequence[Any] = (),
+        heldout: int = 0,
+        placement: Placement | None = None,
     ) -> TrainingSession:
         prompts, apart = tuple(fake_prompts(8)), tuple(fake_prompts(8 + heldout)[8:])
         task: Any = None
@@ -134,18 +149,9 @@ class Stage:
         prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, apart)
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
-        return TrainingSession(
-            prepared,
-            place_here(self.cfg),
-            run,
-            self._folder,
-            console,
-            reaper,
-            resumed=resumed,
-            data="digest",
-            callbacks=check_callbacks(callbacks),
-            trackers=named_trackers(self.cfg),
-        )
+        placed, control = placement or place_here(self.cfg), RunControl()
+        setup = RunSetup(prepared, placed, run, self._folder, console, reaper, control, data="digest")
+        return TrainingSession(setup, resumed, check_callbacks(callbacks), named_trackers(self.cfg))
 
 
 def assert_one_run(run: RunDir) -> None:

@@ -100,7 +100,7 @@ def test_what_cannot_be_exported_is_one_line_with_the_way_out(trained: Path, tmp
     refused([str(tmp_path)], "checkpoints is missing: name the directory", capsys)
     refused(["~nobody-has-this-name/x"], "is no usable path", capsys)
     refused([run, "--out", str(tmp_path)], "exists already", capsys)
-    refused([run, "--out", str(tmp_path / "no" / "where")], "its directory does not exist", capsys)
+    refused([run, "--out", str(tmp_path / "no" / "where")], "or does not exist", capsys)
     assert list(tmp_path.iterdir()) == []
 
 

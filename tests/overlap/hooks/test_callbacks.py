@@ -89,7 +89,7 @@ def test_a_callback_is_told_of_the_whole_run_in_one_thread_that_is_not_the_runs(
     assert len(told.threads) == 1
     assert threading.get_ident() not in told.threads
     assert (told.run.path, told.run.cfg) == (session.run.path, made.cfg)
-    assert told.run.text_of(session.inputs.train[0]) == "3 4 5 6 7"
+    assert told.run.text_of(session.setup.inputs.train[0]) == "3 4 5 6 7"
     rows = [row for row in read_json_lines(session.run.metrics) if "reward/mean" in row]
     assert told.last["step"].row["reward/mean"] == rows[-1]["reward/mean"]
     assert len(told.last["step"].batch.all_samples) == 8

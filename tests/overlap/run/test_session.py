@@ -93,10 +93,9 @@ def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatc
 
     monkeypatch.setattr("overlap.generate.client.EngineClient", engine)
     monkeypatch.setattr("overlap.learner.learner.ProcessLearner", learner)
-    session = made.session()
-    session.placement = Placement(engines=(EngineSeat(0, seed=7),))
-    play(session)
-    assert seats == [session.placement] * 2
+    placed = Placement(engines=(EngineSeat(0, seed=7),))
+    play(made.session(placement=placed))
+    assert seats == [placed] * 2
 
 
 def test_a_run_with_two_engines_has_the_figures_of_one(

@@ -14,7 +14,6 @@ from sessions import Stage, Verifier, interrupt, play
 
 from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
-from overlap.fakes import fake_prompts
 from overlap.record.json_lines import read_json_lines
 from overlap.record.metrics import read_steps
 from overlap.record.progress import final_table
@@ -42,9 +41,7 @@ def session_of(
 ) -> TrainingSession:
     stage = Stage(tmp_path, monkeypatch, *EVALUATED, *overrides)
     stage.verifier = Skilled()
-    session = stage.session(*(stage.reopened() if resume else ()))
-    session.inputs = replace(session.inputs, heldout=tuple(fake_prompts(3)))
-    return session
+    return stage.session(*(stage.reopened() if resume else ()), heldout=3)
 
 
 def test_the_summary_is_of_the_types_that_it_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def played(session: TrainingSession) -> list[Any]:
     """Batches that the learner was given."""
 
     play(session)
-    return [essence(batch) for batch in session.parts.learner.batches]  # type: ignore[attr-defined]
+    return [essence(batch) for batch in session.attempt.parts.learner.batches]  # type: ignore[attr-defined]
 
 
 def cut_after(step: int, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Stage:
@@ -269,7 +269,7 @@ def test_a_checkpoint_that_is_asked_for_again_is_never_gone(tmp_path: Path, monk
         seen.append(tuple(path.name for path in complete_checkpoints(session.run.checkpoints)))
         save_carryover(folder, *args)
 
-    monkeypatch.setattr("overlap.run.step_log.save_carryover", noting)
+    monkeypatch.setattr("overlap.run.checkpoints.save_carryover", noting)
     on_step = StepLog.on_step
 
     async def twice(log: StepLog, result: Any) -> None:
