@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pytest
 from chats import Letters, Voice, never, prompt
 from leftovers import working_in
 from places import SUPPORT
@@ -38,6 +40,17 @@ class Mine:
         return written.read_text() if written.exists() else said
 
 
+class Reading(Mine):
+    """Its answer is what the directory holds, read without a second thought."""
+
+    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
+        return {"prompt.txt": text}
+
+    def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
+        found = {path.name: path.read_text() for path in folder.iterdir() if path.name != "prompt.txt"}
+        return " ".join(f"{name}={text.strip()}" for name, text in sorted(found.items())) or said
+
+
 def rolled(folder: Path, command: str, task: Any = None, **episode: Any) -> Trajectory:
     """One episode; nothing of it may be left."""
     cfg = Config(model=MODEL, episode=EpisodeConfig(command=command, tokens=2000, **episode))
@@ -62,3 +75,16 @@ def rolled(folder: Path, command: str, task: Any = None, **episode: Any) -> Traj
         assert list(folder.iterdir()) == []
         assert process_tree.marked(f"TMPDIR={folder}") == []
         assert working_in(folder) == []
+
+
+def jailed(folder: Path, command: str, task: Any = None, **episode: Any) -> Trajectory:
+    """As ``rolled``, in a jail; none of its processes is left either."""
+    before = set(psutil.Process().children(recursive=True))
+    made = rolled(folder, command, task, **{"jail": {}} | episode)
+    after = set(psutil.Process().children(recursive=True)) - before
+    assert not [process for process in after if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return made
+
+
+either = pytest.mark.parametrize("rolled", [rolled, jailed], ids=["on the machine", "in a jail"])
+"""For a test of what holds in both."""

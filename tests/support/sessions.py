@@ -22,23 +22,15 @@ from overlap.core import Batch, Request, StepReport, Trajectory, Used
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
 from overlap.hooks.checks import check_callbacks, named_trackers
-<<<<<<< HEAD
-from overlap.placement.seats import place_here
-=======
 from overlap.placement.seats import Placement, place_here
-from overlap.run.run_inputs import RunInputs
->>>>>>> d4ae0697 (A session is of parts that own their state: what it is given, one attempt at a time, its log of steps, its checkpoints)
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console
 from overlap.record.resume import BEGINNING, Resumed, reopen
 from overlap.record.rundir import RunDir
 from overlap.run.control import RunControl
 from overlap.run.restarts import reason_of
-<<<<<<< HEAD
 from overlap.run.run_inputs import RunInputs
-=======
 from overlap.run.run_setup import RunSetup
->>>>>>> d4ae0697 (A session is of parts that own their state: what it is given, one attempt at a time, its log of steps, its checkpoints)
 from overlap.run.session import TrainingSession
 
 

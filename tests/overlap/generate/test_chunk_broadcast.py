@@ -86,21 +86,6 @@ async def test_who_leaves_while_he_waits_for_the_others_holds_them_up_no_longer(
 
 
 @pytest.mark.virtual
-async def test_what_is_broken_off_is_closed():
-    made = []
-
-    async def broken_off():
-        async with broadcast_chunks(update(made), 1) as shares:
-            with shares[0] as own:
-                async for _ in own.chunks():
-                    raise EngineError("stop")
-
-    with pytest.raises(EngineError, match="stop"):
-        await broken_off()
-    assert made == [0, "end"]
-
-
-@pytest.mark.virtual
 async def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have_begun():
     made = []
 
@@ -132,12 +117,3 @@ async def test_the_weights_are_read_once():
             again = own.chunks()
             with pytest.raises(EngineError, match="can be read once"):
                 await anext(again)
-
-
-@pytest.mark.virtual
-async def test_an_update_without_chunks_is_everyones():
-    plain = WeightUpdate(1, "shm", {})
-    async with broadcast_chunks(plain, 2) as shares:
-        for share in shares:
-            with share as own:
-                assert own is plain

@@ -94,12 +94,6 @@ async def test_a_prompt_that_fills_the_context_is_an_error_that_says_so(generato
         await generator.generate(request(prompt=(1,) * 16))
 
 
-async def test_another_event_loop_is_refused(generator):
-    await generator.load(UPDATE)
-    with pytest.raises(EngineError, match="another event loop"):
-        await asyncio.to_thread(asyncio.run, generator.generate(request()))
-
-
 @pytest.mark.promise("gate")
 async def test_alone_it_opens_with_version_0_also_in_a_thread_and_when_made_inside_a_running_loop(tmp_path, stub):
     async def main():
@@ -168,12 +162,6 @@ async def test_a_start_that_fails_is_not_tried_again(generator, stub):
         with pytest.raises(EngineError, match="start: ValueError: head size 17"):
             await generator.start()
     assert stub.count == 1
-
-
-async def test_the_probe_gives_one_number_for_each_token_but_the_first(generator):
-    await generator.load(UPDATE)
-    assert await generator.logprobs([1, 2, 3]) == [-1.0, -1.0]
-    assert await generator.logprobs([1]) == []
 
 
 @pytest.mark.promise("deadlines")

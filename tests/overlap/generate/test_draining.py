@@ -1,8 +1,6 @@
 """``rollout.in_flight=drain``: weights wait until the engine has nothing left."""
 
 import asyncio
-import os
-import signal
 
 import pytest
 from engine_stub import UPDATE, request, turns
@@ -46,15 +44,3 @@ async def test_after_a_failed_load_nothing_moves_in_the_engine_and_the_next_wait
     draining._empty.clear()  # a request is frozen in there
     await draining.load(UPDATE)
     assert stub.engine.calls[-1] == "resume"
-
-
-async def test_the_death_of_the_engine_ends_a_load_that_drains(draining, stub):
-    await draining.load(UPDATE)
-    stub.engine.release.clear()
-    tasks = [asyncio.create_task(draining.generate(request(0)))]
-    await turns()
-    tasks.append(asyncio.create_task(draining.load(UPDATE)))
-    await turns()
-    os.kill(stub.engine.process.pid, signal.SIGKILL)
-    ends = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all("signal 9" in str(end) for end in ends), ends

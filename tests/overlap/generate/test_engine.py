@@ -246,14 +246,6 @@ def test_a_cache_that_is_not_forgotten_is_an_error():
         asyncio.run(engine.wake("cache"))
 
 
-def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
-    for landing in ("recompute", "drain", "keep"):
-        cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing))
-        args = generate_start.engine_args(EngineClient(cfg, tmp_path, tmp_path)._spec, 0)
-        assert ("scheduler_cls" in args) == (landing == "keep")
-        assert args["scheduling_policy"] == "priority"
-
-
 def spec_on(tmp_path, count, **rollout):
     cfg = replace(CFG, rollout=replace(CFG.rollout, **rollout))
     return EngineClient(cfg, tmp_path, tmp_path, placement=place(cfg, Devices.gpus(count)))._spec
@@ -269,15 +261,6 @@ def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_
         args = generate_start.engine_args(alone, 0)
         assert "disable_custom_all_reduce" not in args
         assert args["enable_sleep_mode"] == (alone.backend == "ipc")
-
-
-def test_an_engine_on_gpus_reads_8192_tokens_at_once_or_one_of_each_sequence(tmp_path):
-    for sequences, tokens in ((4, 8192), (10_000, 10_000)):
-        assert (
-            generate_start.engine_args(spec_on(tmp_path, 1, max_sequences=sequences), 0)["max_num_batched_tokens"]
-            == tokens
-        )
-    assert "max_num_batched_tokens" not in generate_start.engine_args(spec_on(tmp_path, 0), 2**30)  # its own there
 
 
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):
@@ -376,10 +359,6 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return given
 
 
-def test_without_a_parser_an_answer_is_its_text() -> None:
-    assert AnswerReader(object(), "", "").read("text", (1, 2), "[]") == Spoken("text")
-
-
 def test_a_parser_gets_what_was_sampled_with_its_marks_but_for_the_one_that_ends_it(vllm) -> None:
     spoken = AnswerReader(Tokenizer(), "hermes", "").read("text", (1, 2, 9), TOOLS)
     assert spoken == Spoken("", "hm", (("f", '{"a": 1}'),))
@@ -387,11 +366,6 @@ def test_a_parser_gets_what_was_sampled_with_its_marks_but_for_the_one_that_ends
     assert (text, auto, ids) == ("1 2", True, [1, 2])
     assert tools[0]["function"]["name"] == "f"
     assert AnswerReader(Tokenizer(), "", "qwen3").read("text", (1, 2), "[]") == Spoken("1 2", "hm")
-
-
-def test_a_parser_is_told_by_which_variables_the_chat_template_rendered(vllm) -> None:
-    AnswerReader(Tokenizer(), "", "qwen3", {"enable_thinking": False}).read("text", (1, 2), "[]")
-    assert vllm[0] == ("chat_template_kwargs", {"enable_thinking": False})
 
 
 def test_what_a_parser_cannot_read_is_text_and_said_to_be(vllm) -> None:

@@ -56,19 +56,6 @@ async def test_a_group_stays_together_and_goes_where_the_fewest_requests_are(flo
 
 
 @with_flock(2)
-async def test_an_engine_that_has_answered_is_free_again(flock):
-    await flock.door.load(update(0))
-    flock.engine(1).release.clear()
-    one, other = flock.send((0,), (1,))
-    await one
-    for group in range(2, 5):
-        await asyncio.gather(*flock.send((group,)))
-    assert flock.sent == [["g0s0", "g2s0", "g3s0", "g4s0"], ["g1s0"]]
-    flock.engine(1).release.set()
-    await other
-
-
-@with_flock(2)
 async def test_a_request_does_not_wait_for_an_engine_of_whose_death_nobody_has_been_told(flock):
     loop = asyncio.get_running_loop()
     await flock.door.load(update(0))
@@ -185,21 +172,6 @@ async def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left(
     assert (await task).spans[0].version == 2
 
 
-@with_flock(2)
-async def test_a_load_that_fails_keeps_the_gate_shut_until_one_succeeds(flock):
-    await flock.door.load(update(0))
-    flock.engine(1).fault = EngineError("version 1: weights were not sent")
-    with pytest.raises(EngineError, match="were not sent"):
-        await flock.door.load(update(1))
-    (task,) = flock.send((0,))
-    await asyncio.sleep(100)
-    assert not task.done()
-    flock.engine(1).fault = None
-    await flock.door.load(update(1))
-    assert (await task).spans[0].version == 1
-    assert {flock.engine(index).version for index in range(2)} == {1}
-
-
 @with_flock(4)
 async def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name(flock):
     await flock.door.load(update(0))
@@ -273,17 +245,3 @@ async def test_engines_that_serve_their_own_weights_share_the_requests_of_one_th
     flock.engine(0).die()
     await flock.door.close()
     assert len(asyncio.all_tasks()) == 1
-
-
-@with_flock(2, restarts=0)
-async def test_the_end_of_one_engine_for_good_ends_a_load_that_another_is_still_making(flock):
-    loop = asyncio.get_running_loop()
-    await flock.door.start()
-    flock.engine(0).release.clear()
-    load = asyncio.create_task(flock.door.load(update(0)))
-    await turns()
-    began = loop.time()
-    flock.engine(1).die()
-    with pytest.raises(EngineError, match="1 deaths of the engine"):
-        await load
-    assert loop.time() == began

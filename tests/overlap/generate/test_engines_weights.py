@@ -26,15 +26,6 @@ async def test_all_sleep_and_wake_where_they_share_gpus_and_none_serves_before_i
     await task
 
 
-@with_flock(2)
-async def test_where_they_share_no_gpus_none_sleeps_and_all_go_on(flock):
-    await flock.door.load(update(0))
-    await flock.door.sleep()
-    await flock.door.wake("weights")
-    await asyncio.gather(*flock.send((0,), (1,)))
-    assert flock.sent == [["g0s0"], ["g1s0"]]
-
-
 def in_chunks(version, made, count=3):
     async def chunks():
         for number in range(count):
@@ -115,15 +106,3 @@ async def test_what_slept_in_an_engine_that_died_is_begun_anew_once_and_what_sle
     sent = [id for ids in flock.sent for id in ids if id.startswith("g")]
     assert sorted(sent) == sorted(["g0s0", "g0s1", "g0s2", "g1s0", "g1s1", "g0s0", "g0s1", "g2s0"])
     assert flock.door.resent == 2
-
-
-@with_flock(sleeps=True, restarts=0)
-async def test_the_last_death_that_can_be_borne_ends_what_was_kept_at_once(flock):
-    await flock.door.load(update(1, "ipc"))
-    flock.hold()
-    tasks = flock.send((0,), (1,))
-    await turns()
-    await flock.door.sleep()
-    flock.engine(0).die()
-    for end in await asyncio.gather(*tasks, return_exceptions=True):
-        assert "1 deaths of the engine" in str(end)

@@ -3,7 +3,6 @@
 import asyncio
 
 from flocks import update, with_flock
-from mortal import turns
 
 from overlap.errors import EngineError
 
@@ -25,21 +24,3 @@ async def test_an_outage_lasts_from_the_first_death_to_the_next_response_and_is_
     await task
     assert flock.outages == [143, 4 + 20]
     assert sum("generation goes on" in line for line in flock.told) == 2
-
-
-@with_flock()
-async def test_a_response_that_the_dead_engine_had_ready_ends_no_outage(flock):
-    await flock.door.load(update(0))
-    dead, generate = flock.last, flock.last.generate
-
-    async def late(request):
-        trajectory = await generate(request)
-        await asyncio.sleep(0.5)
-        return trajectory
-
-    dead.generate = late
-    (task,) = flock.send((3,))
-    await turns()
-    dead.die()
-    await task
-    assert (flock.last, flock.outages) == (dead, [])

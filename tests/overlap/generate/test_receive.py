@@ -68,13 +68,6 @@ def test_what_quantization_makes_of_a_weight_is_not_waited_for(loaded, missing, 
     assert finished == [engine.model]
 
 
-def test_an_ipc_engine_closes_the_senders_memory_and_its_layers(finished):
-    engine, closed = made(receive.IpcEngine), []
-    engine._packed_importer = SimpleNamespace(close=lambda: closed.append(True))
-    engine.abandon()
-    assert (closed, finished) == ([True], ["model"])
-
-
 def test_an_ipc_engine_reads_the_handles_of_a_chunk():
     engine = made(receive.IpcEngine)
     handles = base64.b64encode(pickle.dumps({"GPU-0": (1, 2)})).decode()

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 from flocks import Flock, request, update, with_flock
-from mortal import Mortal, turns
+from mortal import turns
 
-from overlap.errors import ClusterLost, ConfigError, EngineError, EngineLost
-from overlap.generate.engines import Engines
+from overlap.errors import ClusterLost, EngineError, EngineLost
 
 
 @pytest.mark.promise("kills")
@@ -136,14 +135,6 @@ async def test_a_later_start_that_fails_is_a_death(flock):
     assert flock.door.restarts == 1
 
 
-@with_flock(broken={0: ConfigError("run.device", "cuda", "use cpu")})
-async def test_a_first_start_that_fails_is_final(flock):
-    for call in (flock.door.start(), flock.door.start(), flock.door.wait_dead()):
-        with pytest.raises(ConfigError, match="use cpu"):
-            await call
-    assert len(flock.lives[0]) == 1
-
-
 @with_flock()
 async def test_a_fault_of_a_living_engine_is_raised_and_answered_by_no_other_engine(flock):
     await flock.door.load(update(0))
@@ -247,14 +238,6 @@ async def test_close_ends_all_who_wait_at_any_moment(flock, seconds, pid):
             await task
 
 
-@with_flock()
-async def test_close_before_start_starts_nothing(flock):
-    await flock.door.close()
-    with pytest.raises(EngineError, match="was closed"):
-        await flock.door.generate(request())
-    assert len(flock.lives[0]) == 1
-
-
 @with_flock(serving=True)
 async def test_one_that_serves_its_own_weights_answers_again_when_the_next_engine_is_up_and_asks_nobody_for_any(flock):
     tasks = flock.send((3, 0), (3, 1))
@@ -270,18 +253,6 @@ async def test_one_that_serves_its_own_weights_answers_again_when_the_next_engin
     wants.cancel()
     assert (len(flock.lives[0]), flock.door.restarts, flock.door.resent) == (2, 1, 2)
     assert flock.told[-1].startswith("generation goes on")
-
-
-@pytest.mark.virtual
-async def test_without_a_policy_the_first_death_is_final_and_raised_as_it_is():
-    engine = Mortal(0)
-    door = Engines([lambda: engine], policy=None, serving=True)
-    task = asyncio.create_task(door.generate(request()))
-    await asyncio.sleep(30)
-    engine.die()
-    for wait in (task, door.wait_dead(), door.generate(request())):
-        with pytest.raises(EngineError, match=r"^engine 0 was killed by signal 9$"):
-            await wait
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 from dataclasses import replace
 
 from flocks import request, update, with_flock
 from mortal import turns
-
-from overlap.clock import run_virtual as run
-from overlap.core import Request, Trajectory
-from overlap.core.no_process import ProcesslessEngine
-from overlap.generate.engines import Engines
 
 
 def turn_of(group: int, sample: int, turn: int):
@@ -59,44 +52,3 @@ async def test_after_a_load_an_episode_goes_where_the_fewest_requests_are(flock)
     flock.engine(0).release.set()
     await other
     assert flock.door.moved == 0
-
-
-class Metered(ProcesslessEngine):
-    """An engine whose answers take 1 to 9 s, and the seconds that requests were in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds = 0.0
-
-    async def generate(self, request: Request) -> Trajectory:
-        took = random.Random(request.id).uniform(1.0, 9.0)
-        await asyncio.sleep(took)
-        self.seconds += took
-        return Trajectory(request, (1,), (-1.0,), "", "stop", (), 0.0, took)
-
-
-def skew(spread: bool) -> float:
-    """The busiest engine's seconds by the mean of four, for 200 episodes in groups of 8, each of 1 to 13 turns."""
-
-    async def main() -> float:
-        engines = [Metered() for _ in range(4)]
-        door = Engines([lambda engine=engine: engine for engine in engines], serving=True)
-        at_once, fresh = asyncio.Semaphore(64), itertools.count(1000)
-
-        async def episode(number: int) -> None:
-            async with at_once:
-                for turn in range(1, 2 + 4 * (number // 8 % 4)):
-                    asked = turn_of(number // 8, number % 8, turn)
-                    await door.generate(replace(asked, group=next(fresh), turn=0) if spread else asked)
-                    await asyncio.sleep(1.0)  # a tool is at work
-
-        await asyncio.gather(*map(episode, range(200)))
-        await door.close()
-        busy = [engine.seconds for engine in engines]
-        return max(busy) * len(busy) / sum(busy)
-
-    return run(main())
-
-
-def test_engines_of_many_episodes_have_about_as_much_to_do_as_by_the_fewest_requests():
-    assert skew(spread=False) <= 1.1 * skew(spread=True)

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from engine_stub import UPDATE, request, turns
+from engine_stub import request, turns
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
@@ -30,15 +30,6 @@ def in_chunks(count=2, passes=None):
             passes is not None and passes.append("ended")
 
     return WeightUpdate(3, "ipc", {"init": {"packed": True}}, chunks)
-
-
-async def test_where_no_gpu_is_shared_nobody_sleeps(generator, stub):
-    await generator.load(UPDATE)
-    await generator.sleep()
-    await generator.generate(request())
-    await generator.wake("weights")
-    await generator.wake("cache")
-    assert not {"sleep", "wake weights", "wake cache"} & set(stub.engine.calls)
 
 
 async def test_an_engine_that_shares_gpus_samples_when_weights_and_cache_are_back(generator, stub, sharing):
@@ -199,10 +190,3 @@ async def test_a_load_that_failed_is_forgotten_before_the_engine_sleeps_again(ge
     await generator.load(in_chunks(0))
     again = ["sleep", "wake weights", "pause", "meet {'packed': True}", "begin", "version 3"]
     assert stub.engine.calls == ["abandon", *again]
-
-
-async def test_a_learner_that_meets_elsewhere_is_met_there(generator, stub):
-    for port in (1, 1, 2):
-        await generator.load(WeightUpdate(3, "shm", {"init": {"port": port}, "update": {}}))
-    met = [call for call in stub.engine.calls if call.startswith("meet")]
-    assert met == ["meet {'port': 1}", "meet {'port': 2}"]

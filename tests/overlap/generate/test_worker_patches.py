@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -42,26 +41,6 @@ def test_workers_are_told_to_sleep_soon_and_another_way_of_waiting_is_refused():
 
     with pytest.raises(RuntimeError, match="Unknown waits in a way that is not known"):
         worker_patches.sleep_when_idle(Unknown)
-
-
-def test_workers_on_gpus_wait_as_vllm_has_them_wait(monkeypatch):
-    init = worker_patches.SpinCondition.__init__
-    assert init.__defaults__ == (worker_patches.IDLE_S,)  # here is a CPU
-    monkeypatch.setattr(init, "__defaults__", (1,))
-    monkeypatch.setattr(worker_patches, "current_platform", SimpleNamespace(is_cpu=lambda: False))
-    worker_patches.sleep_when_idle()
-    assert init.__defaults__ == (1,)
-
-
-def test_a_reload_that_finds_no_weights_for_a_layer_is_told_at_debug_level_and_all_else_as_it_is():
-    quiet, told = worker_patches.DemoteReloadWarnings(), []
-    logger = logging.Logger("vllm.model_executor.model_loader.reload.layerwise")
-    logger.handle = lambda record: told.append((quiet.filter(record), record.levelname))
-    logger.warning("%s: Failed to load weights", "RotaryEmbedding")
-    logger.warning("%s: has another shape", "Linear")
-    assert told == [(False, "DEBUG"), (True, "WARNING")]
-    kinds = [type(found) for found in logging.getLogger(logger.name).filters]
-    assert kinds == [worker_patches.DemoteReloadWarnings]
 
 
 def test_probe_logits_are_tempered_in_float32_in_both_model_runners_and_a_third_kind_is_refused():

@@ -80,12 +80,6 @@ def test_a_checkpoint_cut_off_by_a_crash_does_not_count_and_is_swept(tmp_path):
     assert not half.exists()
 
 
-def test_a_step_may_be_saved_again(tmp_path):
-    first = save(tmp_path, 5)
-    (first / "stale").touch()
-    assert not (save(tmp_path, 5) / "stale").exists()
-
-
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"format": 1}', '{"format": 2, "step": 1}', '{"format": 2, "new": 1}', "[]"]
 )
@@ -94,12 +88,6 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path, text):
     (folder / checkpoint.STATE).write_text(text)
     with pytest.raises(ConfigError, match="step-000001"):
         load_state(folder)
-
-
-def test_a_place_that_cannot_be_written_is_a_run_dir_error(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(RunDirError, match="cannot write"), writing(tmp_path / "file", 1):
-        pytest.fail("must not be entered")
 
 
 def test_a_step_without_a_checkpoint_is_told_with_those_that_have_one(tmp_path):

@@ -81,12 +81,6 @@ def test_the_second_line_is_the_first_warning_or_the_files_that_tell_most(given:
     assert closing(**given)[1] == told
 
 
-def test_the_report_is_looked_at_where_it_was_made(tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text("<html>")
-    made = summary(ROWS, reason="finished", seconds=9, run_dir=tmp_path)
-    assert closing_lines(made, steps=10)[1].startswith(f"look at  {tmp_path}/report.html (curves, samples, settings), ")
-
-
 FAILED = {"policy": {"failure": "the disk is full", "checkpoint": "c"}}
 
 
@@ -121,11 +115,3 @@ def test_every_command_that_is_proposed_can_be_typed(exit: str, checkpoint: str,
         words = shlex.split(command.partition(" (")[0])
         assert words[0] == "overlap"
         assert cli._parse(words[1:]).run_command
-
-
-def test_paths_below_this_folder_are_short_and_quoted_where_a_shell_needs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    made = summary(ROWS, reason="stopped", seconds=9, run_dir=tmp_path / "my runs" / "x")
-    assert "run.dir='my runs/x' (" in closing_lines(made, steps=30, checkpoint="step-000008")[2]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
 from overlap.record.command_line import command_line, masked
-from overlap.record.ownership import read_history
-from overlap.record.rundir import RunDir
 
 
 @pytest.mark.parametrize(
@@ -42,9 +39,3 @@ def test_the_command_is_kept_without_what_is_anothers(
 )
 def test_values_of_passwords_are_masked_and_numbers_of_tokens_are_not(text: str, kept: str) -> None:
     assert masked(text) == kept
-
-
-def test_a_new_run_has_its_command_in_its_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/x/bin/overlap", "train"])
-    RunDir.create(str(tmp_path / "run"), {}).close()
-    assert [entry["command"] for entry in read_history(tmp_path / "run")] == ["overlap train"]

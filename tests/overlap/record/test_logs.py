@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.errors import RunDirError
-from overlap.record.logs import Console, _Chatter, guest, quiet
+from overlap.record.logs import Console, quiet
 
 
 def run(code: str, log: Path, **options) -> subprocess.CompletedProcess[str]:
@@ -119,15 +118,6 @@ def test_a_run_in_somebody_elses_process_takes_nothing_but_what_libraries_log_fo
         assert f"{text}\n" in logged
 
 
-def test_a_run_without_a_console_prints_into_its_log_only(tmp_path, capfd):
-    with guest(tmp_path / "run.log", None) as console:
-        console.print("step 1")
-        assert not console.tty
-    console.print("nowhere")
-    assert (tmp_path / "run.log").read_text() == "step 1\n"
-    assert capfd.readouterr() == ("", "")
-
-
 def test_an_exception_puts_everything_back(tmp_path):
     code = """
         before = len(os.listdir("/proc/self/fd"))
@@ -195,11 +185,6 @@ def test_a_log_on_a_full_disk_loses_chatter_and_nothing_else():
     assert "afterwards on stdout" in done.stdout
 
 
-def test_a_log_that_cannot_be_opened_is_a_run_dir_error(tmp_path):
-    with pytest.raises(RunDirError, match="cannot write"), quiet(tmp_path / "none" / "run.log"):
-        pytest.fail("must not be entered")
-
-
 def test_a_stderr_without_a_descriptor_stays_the_console(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", own := io.StringIO())
     with quiet(tmp_path / "run.log") as console:
@@ -220,16 +205,3 @@ def test_a_note_is_for_the_log_only():
     assert not console.tty
     terminal.close()
     console.print("nobody reads this")
-
-
-def test_chatter_that_does_not_fit_is_dropped_and_the_rest_is_written():
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    stream = _Chatter(write)
-    stream.write("x" * 10**6)
-    os.read(read, 10**6)
-    stream.write("after")
-    stream.flush()
-    assert os.read(read, 10**6).endswith(b"after")
-    os.close(read)
-    os.close(write)

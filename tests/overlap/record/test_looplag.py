@@ -29,14 +29,6 @@ def test_one_long_block_weighs_as_much_as_the_time_that_it_took():
     assert lag.run().p99_ms > 900
 
 
-def test_the_lag_of_a_step_begins_anew_and_that_of_the_run_does_not():
-    lag = LoopLag()
-    lag.observe(0.05)
-    assert lag.pop_step().max_ms == pytest.approx(50)
-    assert lag.pop_step().max_ms == 0
-    assert lag.run().max_ms == pytest.approx(50)
-
-
 async def _block_the_loop() -> LoopLag:
     async with LoopLag(interval_s=0.001) as lag:
         await asyncio.sleep(0)  # the watcher goes to sleep

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 from dataclasses import replace
@@ -18,13 +17,11 @@ from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline.control import LoopState
-from overlap.pipeline.group import DROP_REASONS
 from overlap.pipeline.learning import StepResult
 from overlap.record import metrics
 from overlap.record.looplag import Lag
-from overlap.record.metrics import WORST, episode_row, node_row, read_steps, step_row, worst_nodes_line
+from overlap.record.metrics import WORST, episode_row, node_row, step_row, worst_nodes_line
 from overlap.record.timing import result_timing
-from sandbox.core.nouns import Verdict
 
 LOOP = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
 
@@ -72,29 +69,6 @@ def test_shares_of_the_samples_by_age_have_no_gap_and_make_one():
     row = row_of(result(group(0, *(scored(0, i, version=9 - age) for i, age in enumerate(ages))), version=9))
     shares = {name: value for name, value in row.items() if name.startswith("rollout/staleness_share_")}
     assert shares == {f"rollout/staleness_share_{age}": ages.count(age) / 8 for age in range(6)}
-
-
-def test_what_did_not_happen_is_counted_as_zero():
-    row = row_of(result(group(0, scored(0, 0, 1.0, says="AC"))))
-    assert {name: row[f"verify/{name}"] for name in Verdict} == {v: float(v == "AC") for v in Verdict}
-    assert {row[f"rollout/dropped_{reason}"] for reason in DROP_REASONS} == {0}
-
-
-def test_rows_of_evaluations_alone_are_no_steps(tmp_path: Path):
-    steps = [{"step": 1}, {"step": 1, "eval/pass_at_1": 0.5, "reward/mean": 0.0}]
-    rows = [{"step": 0, "eval/pass_at_1": 0.5, "eval/samples": 4}, *steps]
-    (file := tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert read_steps(file) == steps
-
-
-def test_a_metric_is_one_function(monkeypatch):
-    monkeypatch.setattr(metrics, "MEASURES", [*metrics.MEASURES])
-
-    @metrics.measure
-    def third_step(result: StepResult) -> metrics.Row:
-        return {"rollout/third": float(result.batch.step == 3)}
-
-    assert row_of(result(group(0, scored(0, 0))))["rollout/third"] == 1.0
 
 
 def test_a_step_that_taught_nothing_keeps_the_version_and_still_has_a_row():

@@ -50,11 +50,6 @@ def test_a_reader_that_has_gone_ends_a_command_as_it_ends_others(tmp_path: Path)
         out.write("x")
 
 
-def test_what_takes_everything_stays_what_it_is(tmp_path: Path) -> None:
-    OutFile(Path(os.devnull)).write("x")
-    assert Path(os.devnull).is_char_device()
-
-
 @pytest.mark.parametrize("out", ["-", "/dev/stdout", "/dev/fd/1"])
 def test_a_report_or_a_schedule_goes_to_standard_output_and_what_is_said_of_it_to_stderr(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
@@ -67,11 +62,3 @@ def test_a_report_or_a_schedule_goes_to_standard_output_and_what_is_said_of_it_t
     assert told.out.rstrip().endswith("</html>")
     assert "open it in a browser" not in told.err
     assert os.listdir() == ["run"]
-
-
-@pytest.mark.parametrize("words", [["export"]])
-def test_a_folder_cannot_go_to_standard_output(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    run = made_run(tmp_path / "run", steps=1, groups=1, samples=2, heldout=0)
-    assert cli.main([words[0], str(run), *words[1:], "--out", "-"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    assert not Path("-").exists()

@@ -100,17 +100,6 @@ def test_a_place_that_may_not_be_written_or_looked_at_is_named_before_anything_i
         check_run_dir_free(tmp_path / "x", "x")
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "ünïcode-名前", "trailing/", "~/of-mine", "empty"])
-def test_any_name_that_a_directory_can_have_will_do(tmp_path, name, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "empty").mkdir()
-    made = RunDir.create(name, CFG)
-    made.close()
-    assert made.path == tmp_path / name.rstrip("/").removeprefix("~/")
-    assert read_history(made.path)[0]["step"] == 0
-
-
 def test_a_failed_start_leaves_its_directory_free_for_the_same_command(tmp_path):
     for _ in range(3):
         made = RunDir.create(str(tmp_path / "run"), CFG)

@@ -118,20 +118,6 @@ def test_time_left_follows_the_last_steps_not_the_start_up():
         assert progress.left_s() == 16 * 10
 
 
-def test_the_line_of_a_long_run_fits_a_wide_terminal():
-    console = Console(output := io.StringIO())
-    row = ROW | {"reward/solved_share": 1.0, "time/tokens_per_s": 98765.4, "time/step_s": 138.2}
-    row |= {"learn/grad_norm": 0.01234, "time/exposed_reward_s": 12.3}
-    clock = SimpleNamespace(now=0.0)
-    with Progress(console, 1500, done=999, clock=lambda: clock.now) as progress:
-        clock.now = 138.2
-        progress.step(row)
-    assert output.getvalue().startswith(
-        "step 1000/1500  reward 0.412  solved 100%  entropy 0.52  grad 0.012  99k tok/s"
-    )
-    assert len(output.getvalue().rstrip()) <= 120
-
-
 def test_durations_are_for_people():
     seconds = (0.4, 48, 89, 95, 17 * 60, 89 * 60, 125 * 60, 26.2 * 3600, math.nan)
     assert [duration(s) for s in seconds] == [

@@ -10,7 +10,7 @@ import pytest
 from overlap.json_types import to_json_types
 from overlap.record.looplag import Lag
 from overlap.record.progress import final_table
-from overlap.record.report import TIMINGS, hardware, summary, versions
+from overlap.record.report import TIMINGS, summary
 
 
 def rows(count: int) -> list[dict[str, float]]:
@@ -50,20 +50,6 @@ def test_steps_without_a_figure_are_left_out_of_its_median_and_a_run_without_ste
     assert summary(some, reason="x", seconds=1, run_dir=Path("r"))["timing"]["learn_s"] == 4.0
     made = summary([], reason="error: engine died", seconds=3, run_dir=Path("r"))
     assert json.loads(json.dumps(to_json_types(made), allow_nan=False))["reward"]["first"] is None
-
-
-def test_versions_and_hardware_say_what_the_figures_were_measured_on():
-    assert versions()["python"].startswith("3.")
-    machine = hardware()
-    assert machine["cores"] >= 1
-    assert machine["memory_gib"] > 0
-    assert machine["cpu"]
-
-
-def test_warnings_stand_in_the_summary_and_in_the_last_line_of_the_table():
-    made = summary(rows(2), reason="finished", seconds=1, run_dir=Path("r"), warnings=["entropy collapsed: do this"])
-    assert made["warnings"] == ["entropy collapsed: do this"]
-    assert final_table(made).splitlines()[-2].split("  ", 1) == ["WARNING", "           entropy collapsed: do this"]
 
 
 def test_the_mean_reward_of_heldout_prompts_stands_in_the_place_of_pass_at_1():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from finished_steps import group, result, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlap.record.timing import StepTiming, clip, mean, merge_spans, quantile, result_timing, union_s
+from overlap.record.timing import StepTiming, clip, merge_spans, result_timing, union_s
 
 Span = tuple[float, float]
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda s: (min(s), max(s))), max_size=12)
@@ -67,22 +65,8 @@ def test_overlap_is_what_the_wall_time_shows(generated, verified, end, efficienc
     assert (found.overlap_efficiency, found.exposed_reward_s) == (efficiency, exposed_s)
 
 
-def test_a_step_without_samples_has_no_ratios():
-    found = timing([], [], (5, 5))
-    assert (found.generate_s, found.reward_s, found.exposed_reward_s) == (0, 0, 0)
-    ratios = found.overlap_efficiency, found.generator_idle_share, found.decode_tokens_per_s
-    assert all(map(math.isnan, ratios))
-
-
 def test_an_engine_busy_with_later_batches_is_not_idle():
     step = {"step": (0, 10), "learn_span": (0, 8), "sync_span": (8, 10)}
     assert timing([(-9, 0)], [(0, 1)], **step).generator_idle_share == 1
     shared = timing([(-9, 0)], [(0, 1)], engine=[(-9, 0), (0, 7)], **step)
     assert (shared.generator_idle_share, shared.learner_idle_share) == pytest.approx((0.3, 0.2))
-
-
-def test_quantiles_are_nearest_rank():
-    values = [5, 1, 4, 2, 3]
-    assert [quantile(values, q) for q in (0, 0.2, 0.5, 0.99, 1)] == [1, 1, 3, 5, 5]
-    assert math.isnan(quantile([], 0.5))
-    assert math.isnan(mean([]))

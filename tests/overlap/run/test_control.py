@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sessions import Learner, Stage, play
 
-from overlap.errors import LearnerError, OverlapError, StageError, StoppedError
+from overlap.errors import OverlapError, StoppedError
 from overlap.record.checkpoint import complete_checkpoints
 from overlap.record.json_lines import read_json_lines
 from overlap.run import control as module
@@ -129,21 +129,6 @@ def test_a_run_that_starts_says_so_and_pauses_before_its_first_step(stage: Make)
     assert (figures["exit"], figures["steps"]) == ("finished", 5)
 
 
-def test_a_run_that_is_drained_while_it_starts_ends_without_a_step_and_has_its_policy(stage: Make) -> None:
-    made = stage()
-    session, gate = made.session(), Gate(made.learner)
-
-    def work() -> None:
-        until(session.control, "starting")
-        session.control.drain()
-        gate.open()
-
-    asked = beside(work)
-    figures = play(session)
-    asked.result()
-    assert (figures["exit"], figures["steps"], figures["policy"]["version"]) == ("drained", 0, 0)
-
-
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_run_that_is_stopped_before_its_first_step_says_so_and_does_not_wait_for_its_start(
     stage: Make, begun: bool
@@ -186,28 +171,6 @@ def test_a_run_behind_its_last_step_takes_no_command_but_stop(stage: Make) -> No
     assert control.status()["state"] == "ending"
 
 
-def test_a_save_that_was_not_made_is_told(stage: Make) -> None:
-    """Because the run was stopped before, and because the learner failed over it."""
-    lost = "the run ended before it wrote the checkpoint that was requested"
-    made, answers = stage(), list[Any]()
-    session = made.session()
-    at_step(made, 2, lambda: answers.extend(answer(session.control, command) for command in ("save", "stop")))
-    assert play(session)["exit"] == "stopped"
-    assert answers[1] == {"done": "stopping: the policy is saved; the requested checkpoint is not written"}
-    assert lost in made.shown.getvalue()
-
-    def on_save(kind: str) -> None:
-        raise LearnerError("no room for the state")
-
-    made = stage("run.dir=" + str(session.run.path.with_name("again")))
-    session = made.session()
-    made.learner.on_save = on_save
-    at_step(made, 1, session.control.save)
-    with pytest.raises((StageError, LearnerError), match="no room for the state"):
-        play(session)
-    assert lost in made.shown.getvalue()
-
-
 KEPT = {
     "pause": "the run is starting: it will pause once it has started, before it takes a step",
     "resume": "nothing to do: the run is starting",
@@ -222,12 +185,6 @@ DONE = {
     "save": "saving between two steps",
     "stop": "stopping: the policy is saved",
 }
-
-
-def test_every_command_has_its_line_of_help() -> None:
-    from overlap.commands.parsers import _CTL_COMMANDS
-
-    assert tuple(_CTL_COMMANDS) == COMMANDS
 
 
 def answer(control: RunControl, command: object) -> dict[str, Any]:
@@ -247,13 +204,6 @@ def test_each_command_has_an_answer_in_each_phase(command: str) -> None:
         assert answer(control, command) == (
             late if command == "stop" else {"error": f"{command} comes too late: the run {told}"}
         )
-
-
-def test_a_restart_is_counted_in_the_status_and_in_answers() -> None:
-    control = RunControl()
-    control.enter("restarting", "1 of 2")
-    assert answer(control, "status")["state"] == "restarting: 1 of 2"
-    assert answer(control, "save")["done"].startswith("the run is restarting: 1 of 2: it will save once")
 
 
 @pytest.mark.parametrize(

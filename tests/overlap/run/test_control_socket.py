@@ -9,15 +9,12 @@ import json
 import os
 import socket
 import stat
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from starting import Held
 
 from overlap.cli import main
 from overlap.errors import ConfigError, OverlapError
@@ -85,13 +82,6 @@ def test_bytes_that_are_no_command_are_told_what_is_one(tmp_path: Path, sent: by
         assert not control.stopped
 
 
-def test_a_line_of_a_megabyte_is_refused_while_it_is_sent(tmp_path: Path) -> None:
-    with run_in(tmp_path), client(tmp_path) as link:
-        with pytest.raises(ConnectionError):
-            link.sendall(b"x" * (1 << 20))
-        assert b"a command is a line of at most 4096 bytes" in link.recv(1 << 16)
-
-
 @contextmanager
 def locked(folder: Path) -> Iterator[IO[str]]:
     """What a run that does not listen leaves to be seen: its configuration, and the lock on its log."""
@@ -99,16 +89,6 @@ def locked(folder: Path) -> Iterator[IO[str]]:
     with (folder / "run.log").open("w") as log:
         fcntl.flock(log, fcntl.LOCK_EX)
         yield log
-
-
-@pytest.mark.parametrize("sent", [b'{"command": "stop"}', b'{"comm', b""])
-def test_a_client_that_goes_before_its_line_has_ended_has_asked_for_nothing(tmp_path: Path, sent: bytes) -> None:
-    with run_in(tmp_path) as control:
-        with client(tmp_path, sent) as link:
-            link.shutdown(socket.SHUT_WR)
-            assert link.recv(1 << 16) == b""
-        assert ask(str(tmp_path), "status")["state"] == "running"
-        assert not control.stopped
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"command": "st'])
@@ -134,19 +114,6 @@ def test_more_clients_than_are_served_are_told_to_come_again(tmp_path: Path) -> 
         assert answer["state"] == "running"
 
 
-def test_clients_that_wait_when_the_run_ends_are_told_so_and_nothing_of_them_is_left(tmp_path: Path) -> None:
-    before = Held()
-    with ExitStack() as clients:
-        with run_in(tmp_path):
-            waiting = [clients.enter_context(client(tmp_path, sent)) for sent in (b"", b'{"comm')]
-            deaf = clients.enter_context(client(tmp_path, b'{"command": "status"}\n'))
-            ask(str(tmp_path), "status")  # those before it are being served
-        assert [heard(link) for link in waiting] == [{"error": "the run has ended"}] * 2
-        assert heard(deaf)["state"] == "running"
-    assert before.new() == set()
-    assert not [t for t in threading.enumerate() if t.name == "overlap-ctl"]
-
-
 async def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,12 +125,6 @@ async def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(
                 ask(str(tmp_path), "stop")  # in the loop's own thread: it stands still meanwhile
             await asyncio.sleep(0)
         assert not control.stopped
-
-
-def test_many_ask_at_once_and_each_has_its_answer(tmp_path: Path) -> None:
-    with run_in(tmp_path), ThreadPoolExecutor(ctl.CLIENTS) as threads:
-        answers = threads.map(lambda _: ask(str(tmp_path), "status"), range(ctl.CLIENTS))
-        assert [answer["state"] for answer in answers] == ["running"] * ctl.CLIENTS
 
 
 def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_path: Path) -> None:
@@ -191,13 +152,6 @@ def test_a_run_that_has_its_directory_and_is_about_to_listen_is_waited_for(
     with ExitStack() as later, locked(tmp_path):
         monkeypatch.setattr(ctl.time, "sleep", lambda seconds: later.enter_context(run_in(tmp_path)))
         assert ask(str(tmp_path), "status")["state"] == "running"
-
-
-def test_a_run_that_is_about_to_be_gone_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with locked(tmp_path) as log:
-        monkeypatch.setattr(ctl.time, "sleep", lambda seconds: log.close())
-        with pytest.raises(ConfigError, match="no run is in progress there"):
-            ask(str(tmp_path), "status")
 
 
 def test_a_run_that_could_make_no_socket_is_known_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,21 +206,6 @@ def test_a_run_that_cannot_be_asked_is_one_line(
     monkeypatch.setattr(ctl, fails, fail)
     assert main(["ctl", str(tmp_path), "status"]) == code
     assert said in capsys.readouterr().err
-
-
-def test_a_process_that_is_stopped_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctl, "ASK_S", 0.01)
-    with socket.socket(socket.AF_UNIX) as stopped:
-        stopped.bind(str(tmp_path / "ctl"))
-        stopped.listen()
-        with pytest.raises(OverlapError, match=r"did not answer within 0.01 s"):
-            ask(str(tmp_path), "status")
-
-
-@pytest.mark.parametrize("line", [b"hello\n", b"[]\n", b"5\n"])
-def test_a_stranger_who_listens_there_is_called_one(line: bytes) -> None:
-    with pytest.raises(OverlapError, match="the process that listens in runs/a is not a run: it answers"):
-        ctl._read("runs/a", line)
 
 
 @pytest.mark.parametrize(

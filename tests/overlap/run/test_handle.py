@@ -15,7 +15,7 @@ from places import ROOT
 
 import overlap
 from overlap.config.load import load_config
-from overlap.errors import ConfigError, OverlapError, StoppedError
+from overlap.errors import ConfigError, OverlapError
 from overlap.run import handle
 from overlap.run.control import RunControl
 
@@ -98,27 +98,6 @@ def test_a_block_that_ends_waits_for_the_run_and_one_left_by_an_exception_stops_
     with pytest.raises(ZeroDivisionError), overlap.start(CFG) as run:
         raise ZeroDivisionError
     assert run.wait(0) == {"exit": "stopped"}
-
-
-def test_a_run_says_where_it_stands_from_its_beginning_to_its_end(train: Any) -> None:
-    train(until_stopped)
-    run = overlap.start(CFG.replace(run={"dir": "runs/first", "steps": 7}))
-    known = {"run": "runs/first", "step": 0, "steps": 7, "version": 0, "seconds": 0.0, "checkpoint": None}
-    known |= {"restarts": 0, "not_written": [], "paused": False, "draining": False, "saving": False}
-    assert run.status() == {"state": "preparing"} | known
-    assert repr(run) == "<overlap.Run runs/first: preparing, step 0 of 7>"
-    run.stop()
-    run.wait()
-    assert run.status() == {"state": "ended", "exit": "stopped"} | known
-    assert repr(run) == "<overlap.Run runs/first: ended (stopped), step 0 of 7>"
-
-
-def test_a_run_that_had_nothing_to_keep_when_the_block_was_left_is_no_error(train: Any) -> None:
-    train(failing(StoppedError("the run was stopped before its first step"), until_stopped))
-    with pytest.raises(KeyError), overlap.start(CFG) as run:
-        raise KeyError
-    with pytest.raises(StoppedError, match="before its first step"):
-        run.wait()
 
 
 def test_a_ctrl_c_that_comes_as_the_waiting_begins_is_noticed_a_little_later(
@@ -227,18 +206,6 @@ except KeyboardInterrupt:
     ended.set()
 """
     assert program(code).communicate(timeout=60) == ("up\nstopped\n", "")
-
-
-def test_a_thread_that_cannot_be_begun_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(handle, "BEGIN_S", 0.001)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", full)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            overlap.start(CFG)
-    handle._outlive_all()
 
 
 @pytest.mark.promise("interrupts")

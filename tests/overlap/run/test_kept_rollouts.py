@@ -13,14 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from finished_steps import PROMPT, scored
+from finished_steps import PROMPT
 from journal import essence
 from sessions import Episodic, Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
 from overlap.config.fields import Config
-from overlap.core import Batch, Request, WeightUpdate
+from overlap.core import Batch, Request
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.record.digest import data_digest
@@ -134,17 +134,6 @@ def test_the_batches_of_episodes_are_those_of_the_run_with_what_each_fork_was_sa
     assert lab.learn(name="b") == 2
 
 
-@pytest.mark.parametrize(("staleness", "bound"), [(0, 0.3), (2, 0.25)])
-def test_solved_prompts_are_left_out_again(
-    lab: Lab, capsys: pytest.CaptureFixture, staleness: int, bound: float
-) -> None:
-    batches = lab.kept(f"data.drop_solved={bound}", f"rollout.max_staleness={staleness}", "run.steps=8")
-    assert lab.again() == batches
-    lab.staged()
-    assert lab.learn("data.drop_solved=0", name="b") == 2
-    assert "and this run would ask" in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_no_parity_is_claimed_where_no_engine_is(other: Lab, capsys: pytest.CaptureFixture) -> None:
     other.again()
     made = other.folder / "a"
@@ -154,19 +143,6 @@ def test_no_parity_is_claimed_where_no_engine_is(other: Lab, capsys: pytest.Capt
     assert f"48 samples of {other.source / 'trajectories.jsonl'}; no engine, no verifier and no parity check" in shown
     assert "verifier       " not in shown
     assert "engine about" not in shown
-
-
-def test_a_dry_run_counts_what_would_be_started(other: Lab, capsys: pytest.CaptureFixture) -> None:
-    assert other.again("--dry-run") == []
-    told = capsys.readouterr().out
-    assert re.search(r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE)
-    assert re.search(r"^memory +machine needs", told, re.MULTILINE)
-    assert "engine weights" not in told
-    assert "sandbox worker" not in told
-
-
-def test_another_learner_may_learn_from_them_for_fewer_steps(other: Lab, one: tuple[Path, list[Any]]) -> None:
-    assert other.again("learn.lr=1e-3", "run.steps=3", "rollout.max_staleness=2") == one[1][:3]
 
 
 def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(lab: Lab) -> None:
@@ -220,12 +196,6 @@ def test_samples_of_other_prompts_are_refused(other: Lab) -> None:
         check_rollouts(rollouts, cfg, data_digest(fake_prompts(7)), fake_prompts(7))
 
 
-def test_a_step_without_anything_to_learn_leaves_the_version(lab: Lab) -> None:
-    rewards = [1.0] * 8 + [1.0, 0.0] * 4  # two steps of two groups; the first are of equal rewards
-    known = {divmod(i, 4): scored(*divmod(i, 4), reward) for i, reward in enumerate(rewards)}
-    check_rollouts(KeptSamples(lab.folder, "digest", known, {}), lab.staged("run.steps=2").cfg, "digest", [PROMPT])
-
-
 def test_a_cut_off_sample_that_bootstraps_is_learned_from_again_if_it_has_two_tokens(lab: Lab) -> None:
     """Whether a step of such samples makes a version depends on their lengths."""
     lab.truncated = 0.7
@@ -256,22 +226,3 @@ def test_what_was_not_kept_comes_back_empty_and_by_name(one: tuple[Path, list[An
     given = asyncio.run(asked())
     assert (given.reward, given.failure) == (None, "not in trajectories.jsonl")
     assert (len(given.trajectory.token_ids), given.trajectory.finish) == (0, "abort")
-
-
-class _Serving(Generator):
-    async def start(self) -> None:
-        await self.load(WeightUpdate(0, "fake", {}))
-
-
-def test_samples_of_a_rollout_alone_are_learned_from(lab: Lab, capsys: pytest.CaptureFixture) -> None:
-    made, lab.source = lab.staged("run.steps=1"), lab.folder / "kept.jsonl"
-    lab.patch.setattr("overlap.generate.client.EngineClient", lambda *a, **k: _Serving())
-    sizes = ["rollout.samples_per_group=4", "rollout.groups_per_step=2", "run.seed=5"]
-    for _ in range(2):  # what the same command wrote may be written over
-        assert cli.main(["rollout", "--split", "train", "--limit", "4", "--out", str(lab.source), *sizes]) == 0
-    lab.no_doors()
-    assert lab.learn(*sizes, "run.steps=1") == 0
-    (batch,) = made.learner.batches
-    assert sorted(group.id for group in (*batch.groups, *batch.dropped)) == [0, 1]
-    assert lab.learn(*sizes, "run.steps=3", name="b") == 2
-    assert "samples of step 2 are 1 versions old" in capsys.readouterr().err.splitlines()[-1]

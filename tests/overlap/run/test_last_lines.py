@@ -81,15 +81,3 @@ def test_ctrl_c_ends_with_the_command_that_resumes(staged, tmp_path: Path, capsy
     outcome, _, following = capsys.readouterr().err.splitlines()[-3:]
     assert outcome.startswith("outcome  interrupted, ")
     assert following.startswith(f"next     {RESUME}{tmp_path}/run (goes on from step-00000")
-
-
-def test_a_run_without_a_step_has_no_such_lines(staged, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage, shown = staged(), io.StringIO()
-
-    async def dies() -> None:
-        raise LearnerError("no policy there")
-
-    monkeypatch.setattr(stage.learner, "start", dies)
-    with pytest.raises(overlap.OverlapError, match="no policy there"):
-        overlap.start(stage.cfg, console=shown).wait(60)
-    assert "outcome" not in shown.getvalue()

@@ -79,15 +79,6 @@ def dies_while_the_verifier_starts(made: Scene) -> None:
     asyncio.get_running_loop().call_soon(made.engine.death.set_exception, EngineError("killed"))
 
 
-def failing(name: str, error: OSError) -> Callable[[Scene], None]:
-    """Have a method of the engine fail."""
-
-    async def fail() -> None:
-        raise error
-
-    return lambda made: setattr(made.engine, name, fail)
-
-
 async def test_components_start_side_by_side_and_close_in_reverse_order() -> None:
     played = await scene()
     assert played.events == ["start verifier", "start engine", "work", "close engine", "close verifier"]
@@ -139,14 +130,6 @@ async def test_a_component_that_does_not_close_is_told_and_left_to_the_reaper(mo
     assert played.events[-2:] == ["close engine", "close verifier"]
 
 
-async def test_a_component_that_fails_to_close_is_told_and_hides_nothing() -> None:
-    fails = failing("close", OSError("no more descriptors"))
-    played = await scene(fails)
-    assert played.said == ["the engine did not close in order (OSError: no more descriptors); its processes are killed"]
-    assert played.events[-1] == "close verifier"
-    await scene(fails, dies_while_the_verifier_starts, error="killed")
-
-
 async def test_a_component_that_dies_while_another_still_starts_ends_the_start() -> None:
     played = await scene(dies_while_the_verifier_starts, error="killed")
     assert played.events == ["start verifier", "start engine", "close engine", "close verifier"]
@@ -162,8 +145,3 @@ async def test_processes_are_watched_also_when_the_start_is_cancelled() -> None:
     await asyncio.gather(playing, return_exceptions=True)
     assert made.reaper.watched == [1, 2]
     assert made.events[-2:] == ["close engine", "close verifier"]
-
-
-async def test_a_component_that_the_machine_does_not_let_start_is_one_line() -> None:
-    full = failing("start", BlockingIOError(11, "Resource temporarily unavailable"))
-    await scene(full, error=r"the engine cannot be started \(Resource temporarily unavailable\); free")

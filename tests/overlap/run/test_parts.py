@@ -57,15 +57,6 @@ def test_one_engine_prints_into_the_log_of_the_run_and_each_of_several_has_a_sea
     assert [seat.environment["VLLM_CPU_OMP_THREADS_BIND"] for seat in made[0]["placement"].engines] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize(("gpus", "sleeps"), [(2, True), (4, False)])
-def test_several_engines_know_whether_they_take_turns(
-    tmp_path: Path, made: list[dict[str, Any]], gpus: int, sleeps: bool
-) -> None:
-    cfg = Config(rollout=RolloutConfig(replicas=2), learn=LearnConfig(ranks=2))
-    engines = factory(tmp_path, cfg, place(cfg, Devices.gpus(gpus))).training_engines()
-    assert engines._sleeps == sleeps
-
-
 @pytest.mark.parametrize(
     ("gpus", "begins"),
     [(1, ["start", "sleep"]), (2, None), (0, None)],
@@ -91,15 +82,6 @@ async def test_engines_that_take_turns_with_a_learner_are_up_and_asleep_before_i
     assert done == (begins or [])
 
 
-def test_parts_are_made_for_as_many_engines_and_sequences_as_the_gpus_gave(
-    tmp_path: Path, made: list[dict[str, Any]]
-) -> None:
-    cfg = Config(learn=LearnConfig(ranks=4))
-    parts = factory(tmp_path, cfg, replace(place(cfg, Devices.gpus(4)), sequences=100))
-    assert (parts.cfg.rollout.replicas, parts.cfg.rollout.sequences) == (4, 400)
-    assert parts.inputs.cfg is cfg
-
-
 def test_engines_on_nodes_live_there_and_the_others_on_this_machine(tmp_path: Path, made: list[dict[str, Any]]) -> None:
     pytest.importorskip("ray")
     cfg = Config(rollout=RolloutConfig(replicas=3), cluster=CLUSTER)
@@ -121,15 +103,6 @@ def test_ranks_on_nodes_have_one_site_for_all_learners_of_a_run_and_know_of_its_
     assert ranks._fleet is engine._fleet
     parts.placement = place(replace(cfg, rollout=RolloutConfig()), NODES[0].devices)
     assert (parts.rank_site(), parts.engine_site(0)) == (None, None)
-
-
-def test_engines_that_serve_come_up_again_where_they_are_on_nodes(tmp_path: Path, made: list[dict[str, Any]]) -> None:
-    pytest.importorskip("ray")
-    cfg = Config(rollout=RolloutConfig(replicas=2), cluster=CLUSTER)
-    far, here = place_over(cfg, NODES, learner=False), place(cfg, Devices(cores=(0, 1)), learner=False)
-    for placement, again in ((far, True), (here, False)):
-        engines = factory(tmp_path, cfg, placement).serving_engines()
-        assert [slot._policy is not None for slot in engines._slots] == [again] * 2
 
 
 def test_all_workers_of_engines_and_a_learner_rank_on_a_node_have_a_core_of_it() -> None:

@@ -96,15 +96,6 @@ def test_the_user_reads_one_line_and_finds_it_again_at_the_end(troupe: Callable[
     assert f"went back           {line}" in final_table(figures)
 
 
-def test_a_run_without_a_step_begins_again_and_its_history_says_so(troupe: Callable[..., Troupe]) -> None:
-    made = troupe(once_at(1), "run.save_every=0")
-    session, figures = made.play()
-    assert (figures["exit"], figures["steps"]) == ("finished", 5)
-    assert [b.step for b in made.learners[1].batches] == [1, 2, 3, 4, 5]
-    assert "goes back to its beginning" in made.shown[1]
-    assert session.run.config.read_text().count("step: 0") == 2
-
-
 def test_a_run_that_would_lose_steps_ends(troupe: Callable[..., Troupe]) -> None:
     made = troupe(once_at(3), "run.save_every=0")
     with pytest.raises(StageError, match="killed by SIGKILL"):
@@ -212,15 +203,6 @@ def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
     assert at == ("pausing", 2)
 
 
-def test_a_run_that_is_drained_while_it_goes_back_ends_at_its_checkpoint(troupe: Callable[..., Troupe]) -> None:
-    made = troupe(once_at(3))
-    session = made.stage.session()
-    session.restarts._report_line = lambda line: session.control.drain()
-    figures = play(session)
-    assert (figures["exit"], figures["policy"]["version"]) == ("drained", 2)
-    assert made.learners[1].batches == []
-
-
 @pytest.mark.parametrize(("by", "error"), [("stop", StoppedError), ("ctrl-c", asyncio.CancelledError)])
 def test_a_run_that_is_ended_while_it_goes_back_ends_at_once_and_names_the_checkpoint(
     troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch, by: str, error: type[BaseException]
@@ -237,20 +219,3 @@ def test_a_run_that_is_ended_while_it_goes_back_ends_at_once_and_names_the_check
     summary = json.loads(session.run.summary.read_text())
     assert summary["exit"] == ("stopped" if by == "stop" else "interrupted")
     assert summary["policy"]["checkpoint"].endswith("step-000002")
-
-
-def test_a_run_that_is_being_stopped_does_not_go_back(troupe: Callable[..., Troupe]) -> None:
-    made = troupe(nobody)
-    session = made.stage.session()
-
-    def stops_and_dies(number: int, batch: Batch) -> bool:
-        if batch.step == 3:
-            session.control.stop()
-            session.control._end()  # the loop has come to it
-        return batch.step == 3
-
-    made._dies = stops_and_dies
-    with pytest.raises((StageError, LearnerDiedError), match="killed by SIGKILL"):
-        play(session)
-    assert len(made.learners) == 1
-    assert not [line for line in made.shown if "restart" in line]

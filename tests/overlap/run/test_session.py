@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Episodic, Generator, Stage, Verifier, assert_one_run, interrupt, play
+from sessions import Episodic, Generator, Stage, Verifier, interrupt, play
 
 from overlap.atomic import partial_path
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.inspect.picture import write_picture
-from overlap.placement.devices import Devices
 from overlap.placement.seats import EngineSeat, Placement
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import check_run_dir_free
@@ -96,23 +95,6 @@ def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatc
     placed = Placement(engines=(EngineSeat(0, seed=7),))
     play(made.session(placement=placed))
     assert seats == [placed] * 2
-
-
-def test_a_run_with_two_engines_has_the_figures_of_one(
-    stage: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    play(session := stage().session())
-    one = read_json_lines(session.run.metrics)
-    made, engines = stage("rollout.replicas=2", f"run.dir={tmp_path / 'two'}"), list[Generator]()
-    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
-    monkeypatch.setattr(
-        "overlap.generate.client.EngineClient", lambda *_, **__: engines.append(Generator()) or engines[-1]
-    )
-    session = made.session()
-    assert play(session)["exit"] == "finished"
-    rows = read_json_lines(session.run.metrics)
-    assert [row["reward/mean"] for row in rows] == [row["reward/mean"] for row in one]
-    assert [engine.loads for engine in engines] == [[0, 1, 2, 3, 4, 5]] * 2
 
 
 def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Make) -> None:
@@ -259,16 +241,6 @@ def test_a_start_that_fails_leaves_its_directory_free(stage: Make) -> None:
     assert play(stage().session())["exit"] == "finished"
 
 
-def test_an_interruption_before_the_first_step_saves_nothing(stage: Make) -> None:
-    made = stage()
-    made.learner.on_step = cancel_at(1)
-    session = made.session()
-    with pytest.raises(asyncio.CancelledError):
-        play(session)
-    assert not session.run.policy.exists()
-    check_run_dir_free(session.run.path, "run")
-
-
 @pytest.mark.promise("by-products")
 def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full after step 1: metrics, groups, samples, trace, checkpoints, summary and picture fail."""
@@ -350,23 +322,6 @@ def test_a_policy_for_which_the_disk_has_no_room_is_saved_on_another_one_and_tol
     assert f"{policy['path']} (version 5); not in the run directory: disk full" in final_table(written(session))
     said = made.shown.getvalue()
     assert said.count(f"the policy is saved in {policy['path']}, since {session.run.policy} cannot be written") == 1
-
-
-def test_other_places_are_on_other_disks_and_have_room(tmp_path: Path) -> None:
-    own = tmp_path.stat().st_dev
-    assert all(place.stat().st_dev != own for place in keeping.other_places(tmp_path, 1))
-    assert keeping.other_places(tmp_path, 1 << 60) == []
-
-
-def test_a_resumed_run_is_one_run(stage: Make) -> None:
-    """Rows, figures, picture and trace of 5 steps, of which two runs took 3 and 2."""
-    again = cut_off(stage)
-    run, resumed = again.reopened()
-    assert resumed.state.step == 2
-    figures = play(again.session(run, resumed))
-    assert (figures["steps"], figures["exit"], figures["policy"]["version"]) == (5, "finished", 5)
-    assert figures["seconds"] > resumed.state.seconds
-    assert_one_run(run)
 
 
 def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_that_has_its_policy(stage: Make) -> None:

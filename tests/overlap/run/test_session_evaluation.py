@@ -120,14 +120,6 @@ def test_ctrl_c_during_an_evaluation_keeps_policy_and_best(tmp_path: Path, monke
     assert not [p.name for p in session.run.path.iterdir() if "new" in p.name or "partial" in p.name]
 
 
-def test_a_resumed_run_has_one_course_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    play(session_of(tmp_path, monkeypatch, "run.steps=2"))
-    figures = play(session_of(tmp_path, monkeypatch, resume=True))["pass_at_1"]
-    assert [figures[when]["value"] for when in ("before", "after", "best")] == [0.0, 0.25, 0.5]
-    assert figures["change"]["value"] == 0.25
-    assert [e["step"] for e in figures["during"]] == [2, 4]
-
-
 def evaluated(session: TrainingSession) -> dict[int, list[str]]:
     """Ids of the samples of each evaluation; the groups are those of the same ones."""
     found: dict[int, list[str]] = {}
@@ -164,15 +156,6 @@ def test_a_resumed_run_keeps_each_evaluation_once(tmp_path: Path, monkeypatch: p
     trained = [(row["step"], row["id"]) for row in read_json_lines(session.run.trajectories) if row["split"] == "train"]
     assert len(trained) == len(set(trained))
     assert {step for step, _ in trained} == {1, 2, 3, 4, 5}
-
-
-def test_what_is_kept_may_change_when_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    play(session_of(tmp_path, monkeypatch, "run.steps=2", "run.samples=none"))
-    session = session_of(tmp_path, monkeypatch, "run.samples=all", resume=True)
-    play(session)
-    rows = read_json_lines(session.run.trajectories)
-    assert [row["step"] for row in rows if row["split"] == "train"] == [3] * 8 + [4] * 8 + [5] * 8
-    assert len([row for row in read_json_lines(session.run.groups) if row["split"] == "train"]) == 10
 
 
 def test_what_counts_as_a_stall_is_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

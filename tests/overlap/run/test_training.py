@@ -18,13 +18,12 @@ from sessions import Stage, Tokenizer
 import overlap
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.errors import ConfigError, RunDirError, StoppedError
+from overlap.errors import ConfigError, RunDirError
 from overlap.fakes import fake_prompts
 from overlap.record import ownership
 from overlap.record.run_summary import RunSummary
 from overlap.run import control_socket as ctl
 from overlap.run import run_end, training
-from overlap.run.control import RunControl, RunStatus
 from overlap.run.control_socket import ask
 from overlap.run.run_inputs import RunInputs
 
@@ -91,18 +90,6 @@ def test_a_run_leaves_the_output_of_its_caller_alone_and_shows_its_own_lines_whe
     assert ("step 5/5" in told.err) is shown
     assert shown or told.err == ""
     assert "step 5/5" in (tmp_path / "run" / "run.log").read_text()
-
-
-def test_a_status_has_the_same_figures_at_every_moment(stage: Stage) -> None:
-    seen = list[set[str]]()
-    stage.learner.on_step = lambda batch: seen.append({*run.status()})
-    run = overlap.start(stage.cfg)
-    always, often = RunStatus.__required_keys__, RunStatus.__optional_keys__
-    assert {*run.status()} >= always
-    run.wait()
-    assert {*run.status()} == always | {"exit"} | often & {*run.status()}
-    assert {*seen[0]} | {"exit"} == always | often
-    assert run.status()["step"] == 5
 
 
 def _raising(error: Exception) -> Callable[..., None]:
@@ -188,11 +175,3 @@ def test_a_second_run_in_the_directory_or_of_the_process_is_refused_and_harms_no
     assert overlap.train(stage.cfg)["exit"] == "finished"
     assert said == [True]
     assert not (tmp_path / "other").exists()
-
-
-def test_a_run_that_is_stopped_while_its_data_are_loaded_makes_no_directory(stage: Stage, tmp_path: Path) -> None:
-    control = RunControl()
-    control.stop()
-    with pytest.raises(StoppedError, match="stopped before it began"):
-        training.run_training(stage.cfg, control=control)
-    assert not (tmp_path / "run").exists()

@@ -27,11 +27,6 @@ def played(work: Callable[[], Any], seconds: float = 5.0) -> tuple[Any, float, i
     return *run_virtual(main()), len(told)
 
 
-async def quick() -> str:
-    await asyncio.sleep(1.0)
-    return "done"
-
-
 async def slow() -> str:
     await asyncio.sleep(100.0)
     return "late"
@@ -57,10 +52,6 @@ async def stubborn() -> str:
             await slow()
         except asyncio.CancelledError:
             continue
-
-
-def test_what_ends_in_time_gives_its_result() -> None:
-    assert played(quick) == ("done", 1.0, 0)
 
 
 @pytest.mark.parametrize(("work", "seconds"), [(slow, 5.0), (tidying, 8.0), (swallowing, 5.0)])
@@ -118,17 +109,3 @@ def test_who_is_cancelled_cancels_it_and_is_not_kept(work: Callable[[], Any], se
         return now() - began
 
     assert run_virtual(main()) == pytest.approx(seconds)
-
-
-def test_who_is_cancelled_twice_waits_for_nothing() -> None:
-    async def main() -> float:
-        waits = asyncio.create_task(within(1000.0, stubborn(), lambda: None))
-        await asyncio.sleep(1.0)
-        began = now()
-        waits.cancel()
-        await asyncio.sleep(0.5)
-        waits.cancel()
-        await asyncio.wait([waits])
-        return now() - began
-
-    assert run_virtual(main()) == pytest.approx(0.5)

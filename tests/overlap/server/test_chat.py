@@ -71,20 +71,6 @@ async def test_what_is_put_together_from_turns_is_what_the_template_makes_of_the
     assert list(voice.sampled[-1][0]) == whole
 
 
-async def test_an_answer_that_was_cut_off_goes_on_behind_the_end_of_its_turn() -> None:
-    voice = Voice(lambda request: ("far too long", "stop"))
-    own = chat(voice)
-    first = await own.say([user("one")], max_tokens=3)
-    assert (first.text, first.finish) == ("far", "length")
-    await own.say([user("one"), first.message, user("go on")])
-    (branch,) = own.branches()
-    assert words(branch)[:2] == [
-        ("far", True),
-        ("<|im_end|>\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n", False),
-    ]
-    check_books(voice.sampled, own, 2)
-
-
 @pytest.mark.promise("exact-tokens")
 @pytest.mark.parametrize("changed", ["forgotten", "edited", "asked again", "other tools", "summed up"])
 async def test_another_history_opens_a_branch_and_everything_that_arrived_is_trained_once(changed: str) -> None:
@@ -127,13 +113,6 @@ async def test_an_answer_that_never_arrived_is_not_trained() -> None:
     assert own.branches() == ()
     await own.say([user("one")])
     check_books(voice.sampled, own, 1)
-
-
-async def test_that_a_request_repeats_an_answer_shows_that_it_arrived() -> None:
-    voice, own = numbered()
-    first = await own.sample(await planned(own, [user("one")]))
-    await own.say([user("one"), first.message, user("two")])
-    check_books(voice.sampled, own, 2)
 
 
 async def test_what_clients_change_of_an_answer_changes_nothing() -> None:

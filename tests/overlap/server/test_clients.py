@@ -143,11 +143,10 @@ FRAMEWORKS: dict[str, tuple[str, tuple[str, ...], int]] = {
             ("crewai", "crewai", 2),  # it writes the history anew
             ("haystack", "haystack", 1),
             ("google_adk", "google-adk", 1),
+            ("inspect_ai", "inspect-ai", 1),
         )
     },
     "dspy": ("dspy", DSPY, 3),  # each of its prompts tells all that happened before
-    # It asks what a model can do before it begins, in a dialog of its own.
-    "inspect_ai": ("inspect-ai", ("hello, world", "I look." + calls(("twice", {"number": 4})), "It is 8."), 2),
     "instructor": ("instructor", (calls(("Answer", {"text": "It is 8."})),), 1),
 }
 

@@ -14,7 +14,7 @@ from gateways import TOOLS
 from overlap.clock import now
 from overlap.config.rollout import EpisodeConfig, RolloutConfig
 from overlap.core import Prompt, Request, Spoken, Trajectory
-from overlap.errors import EngineError, EpisodeOver, RolloutError
+from overlap.errors import EpisodeOver
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, episodes
 from overlap.server.template import ChatTemplate
@@ -42,14 +42,6 @@ def test_an_episode_comes_back_as_one_trajectory_with_a_mask() -> None:
     assert made.mask[-3:] == b"\1\1\1"
     assert made.forks == ()
     assert sum(span.end - span.start for span in made.spans) == 6
-
-
-def test_an_episode_of_one_turn_is_a_trajectory_as_ever() -> None:
-    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        return (await chat.say([user(prompt.data)])).text
-
-    made = one(rollout)
-    assert (made.mask, made.turns, made.forks, made.sampled) == (b"", 1, (), len(made.token_ids))
 
 
 def test_the_beginning_of_a_response_is_sampled_without_an_episode() -> None:
@@ -136,17 +128,6 @@ def test_a_budget_truncates_whether_the_task_catches_it_or_not(caught: bool) -> 
     assert not made.used.out_of_time
 
 
-def test_the_answer_of_an_episode_that_a_budget_ends_is_without_the_prefill_that_a_judge_adds() -> None:
-    async def rollout(prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        while True:
-            await chat.say([user("again")], prefill=prompt.prefill)
-
-    asked = Request(0, 0, replace(prompt(), prefill="```\n"))
-    limited = replace(EPISODES, episode=EpisodeConfig(tokens=2000, turns=2))
-    made = asyncio.run(rolling(rollout, cfg=limited).generate(asked))
-    assert (made.finish, made.text) == ("length", "yes")
-
-
 @pytest.mark.virtual
 async def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
     class Slow(Voice):
@@ -204,25 +185,6 @@ async def test_the_time_in_which_the_engine_sleeps_is_none_of_the_episodes() -> 
     assert (made.finish, now() - began, voice.told) == ("stop", pytest.approx(2490.0), ["sleep", "weights", "cache"])
     assert made.used is not None
     assert not made.used.out_of_time
-
-
-def test_an_error_of_the_task_names_it_its_prompt_and_the_line() -> None:
-    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        raise KeyError("what is missing")
-
-    with pytest.raises(
-        RolloutError, match=r"(?s)Mine.rollout raised KeyError: 'what is missing', for prompt 'p9'.*raise Key"
-    ):
-        one(rollout)
-
-
-def test_a_fault_of_the_engine_is_the_engines() -> None:
-    class Broken(Voice):
-        async def generate(self, request: Request) -> Trajectory:
-            raise EngineError("it died")
-
-    with pytest.raises(EngineError, match="it died"):
-        one(two_turns, voice=Broken())
 
 
 @pytest.mark.promise("our-faults")

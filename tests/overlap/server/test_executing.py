@@ -21,7 +21,6 @@ from sandbox.errors import WorkerDied
 from sandbox.session.sessions import ProgramSession
 
 CFG = replace(EPISODES, verify=VerifyConfig(cpu_s=5.0))
-HOW: dict[str, Any] = {"entry": "b.py", "stdin": "3"}
 
 
 def rolled(rollout: Any, count: int = 1, cfg: Config = CFG) -> list[Trajectory]:
@@ -86,14 +85,6 @@ def test_a_call_that_cannot_be_asked_is_an_error_of_the_task() -> None:
 
     with pytest.raises(RolloutError, match=r"Mine\.rollout raised ValueError: timeout_s=-1: must be a positive"):
         rolled(rollout)
-
-
-def test_an_episode_runs_the_files_of_its_policy() -> None:
-    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        done = await sandbox.run_files({"a.py": "x = 2", "b.py": "from a import x\nprint(x + int(input()))"}, **HOW)
-        return f"{done.exit_code} {done.stdout}"
-
-    assert [made.text for made in rolled(rollout)] == ["0 5\n"]
 
 
 def test_an_episode_has_a_workspace_of_its_own_whose_files_stay_until_its_end() -> None:

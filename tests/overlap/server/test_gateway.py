@@ -229,12 +229,6 @@ async def test_a_refusal_is_text(s: Session, message: dict[str, Any]) -> None:
     assert "assistant\nno<|im_end|>" in Letters().decode(s.voice.seen[-1].prompt.token_ids)
 
 
-@pytest.mark.parametrize("message", [{"content": [{"type": "refusal", "text": "no"}]}, {"refusal": 7}])
-@played()
-async def test_a_refusal_that_is_no_text_is_refused(s: Session, message: dict[str, Any]) -> None:
-    assert (await s.ask(user("x"), {"role": "assistant", **message}, user("y"))).status_code == 400
-
-
 @pytest.mark.parametrize(
     ("limits", "tokens"),
     [
@@ -297,9 +291,3 @@ async def test_a_fault_of_the_engine_is_none_of_the_request(s: Session) -> None:
     got = await s.ask(user("x"))
     assert got.status_code == 503
     assert "it died" in got.json()["error"]["message"]
-
-
-@played()
-async def test_models_are_the_one_there_is(s: Session) -> None:
-    got = await s.client.get("/models")
-    assert [model["id"] for model in got.json()["data"]] == ["policy"]

@@ -51,11 +51,6 @@ async def test_whatever_a_policy_says_to_a_tool_is_an_answer_that_can_be_repeate
     assert len(s.chat.branches()) == 1
 
 
-@played(context=1_000_000)
-async def test_arguments_of_a_tool_that_are_nested_without_end_are_text(s: Session) -> None:
-    assert (await s.ask(user("one"), called(DEEP), user("two"))).status_code == 200
-
-
 @played()
 async def test_half_a_character_that_json_spells_inside_of_text_is_refused(s: Session) -> None:
     class Strict(Letters):
@@ -129,20 +124,6 @@ async def test_a_request_whose_episode_ends_while_its_body_comes_samples_nothing
         assert b"404" in await reader.readline()
         writer.close()
     assert s.voice.seen == []
-
-
-@played()
-async def test_a_head_without_end_is_cut_off(s: Session) -> None:
-    reader, writer = await s.connected()
-    writer.write(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * listening.HEAD_BYTES)
-    assert b"400" in await reader.readline()
-    writer.close()
-
-
-@played()
-async def test_a_client_that_offers_another_protocol_is_answered_in_this_one(s: Session) -> None:
-    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAEAAEAAAAIAAAAB"}
-    assert (await s.ask(user("x"), headers=offer)).status_code == 200
 
 
 @played(Waiting)

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_runs import AGENT, Mine, rolled
+from agent_runs import AGENT, Reading, rolled
 
-from overlap.core import Prompt
 from overlap.server import harness
-
-PYTHON = f"{sys.executable} -S -c"
-
-
-class Reading(Mine):
-    """Its answer is what the directory holds, read without a second thought."""
-
-    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
-        return {"prompt.txt": text}
-
-    def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
-        found = {path.name: path.read_text() for path in folder.iterdir() if path.name != "prompt.txt"}
-        return " ".join(f"{name}={text.strip()}" for name, text in sorted(found.items())) or said
 
 
 @pytest.mark.parametrize(
@@ -65,11 +48,6 @@ def test_a_socket_and_a_folder_in_a_loop_of_links_are_no_trap(tmp_path) -> None:
         harness._clean_workdir(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["deep", "file"]
     assert os.listdir(tmp_path / "deep") == ["own"]
-
-
-def test_a_program_that_writes_faster_than_it_is_heard_waits_and_loses_nothing(tmp_path) -> None:
-    loud = "import os; print(os.get_blocking(2), os.write(2, bytes(1 << 20)), file=open('answer.txt', 'w'))"
-    assert rolled(tmp_path, f'{AGENT} ends; {PYTHON} "{loud}"').text == "True 1048576\n"
 
 
 def test_signals_that_an_interpreter_ignores_are_not_ignored_below_it(tmp_path) -> None:

@@ -15,77 +15,23 @@ from typing import Any
 
 import psutil
 import pytest
-from agent_runs import AGENT, Mine, rolled
+from agent_runs import AGENT, Reading, jailed, rolled
 from leftovers import said
 from places import ROOT, SUPPORT
 
 from overlap.config.fields import Config
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Prompt
-from overlap.errors import ConfigError, RolloutError
-from overlap.server import harness as harness_
+from overlap.errors import ConfigError
 from overlap.server.harness_jail import agent_space
 
 PYTHON = f"{sys.executable} -S"
 CLEAN_S = 30.0
 
 
-def jailed(folder: Path, command: str, task: Any = None, **episode: Any) -> Any:
-    before = set(psutil.Process().children(recursive=True))
-    made = rolled(folder, command, task, **{"jail": {}} | episode)
-    after = set(psutil.Process().children(recursive=True)) - before
-    assert not [process for process in after if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
-    return made
-
-
-class Reading(Mine):
-    """Its answer is what the directory holds, read without a second thought."""
-
-    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
-        return {"prompt.txt": text}
-
-    def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
-        found = {path.name: path.read_text() for path in folder.iterdir() if path.name != "prompt.txt"}
-        return " ".join(f"{name}={text.strip()}" for name, text in sorted(found.items())) or said
-
-
 def test_it_speaks_to_the_policy_finds_the_tasks_files_and_leaves_its_answer(tmp_path) -> None:
     made = jailed(tmp_path, f"echo more >> deep/er.txt && {AGENT} writes && printf x > deep/er.txt")
     assert (made.failure, made.text, made.finish, made.turns) == ("", "written: a2", "stop", 2)
-
-
-def test_one_that_crashes_has_no_reward_and_is_told_with_what_it_wrote(tmp_path) -> None:
-    made = jailed(tmp_path, f"{AGENT} crashes")
-    assert (made.finish, made.failure) == ("abort", "episode.command ended with 1: it broke")
-
-
-def test_a_prompt_without_a_program_is_told_as_the_shell_tells_it(tmp_path) -> None:
-    assert "no-such-program" in jailed(tmp_path, "no-such-program --help").failure
-
-
-def test_one_whose_budget_is_used_up_is_truncated(tmp_path) -> None:
-    made = jailed(tmp_path, f"TURNS=5 {AGENT} ends", turns=3)
-    assert (made.finish, made.failure, made.text) == ("length", "", "a3")
-
-
-def test_one_that_stays_when_its_budget_is_used_up_is_ended(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(harness_, "GRACE_S", 0.1)
-    made = jailed(tmp_path, f"TURNS=5 {AGENT} stays", turns=2)
-    assert (made.finish, made.failure) == ("length", "")
-
-
-def test_one_that_hangs_is_ended_with_its_time_and_all_that_it_began(tmp_path) -> None:
-    made = jailed(tmp_path, f"{AGENT} hangs", timeout_s=5.0)
-    assert (made.turns, made.finish, made.failure) == (2, "length", "")
-
-
-def test_a_file_outside_its_directory_is_an_error_of_the_task(tmp_path) -> None:
-    class Outside(Mine):
-        def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
-            return {"../out.txt": text}
-
-    with pytest.raises(RolloutError, match=r"files names '../out.txt'"):
-        jailed(tmp_path, f"{AGENT} ends", Outside())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
 
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
-from overlap.errors import EpisodeError, EpisodeOver, RequestRefused, RolloutError
+from overlap.errors import EpisodeError, EpisodeOver, RolloutError
 from overlap.server import chat as chat_
 
 
@@ -83,15 +83,6 @@ def test_a_call_that_the_template_cannot_show_as_it_is_is_the_policys_doing_and_
     assert '{"arguments": "[1"}' in Letters().decode(made.prompt_ids)
 
 
-@pytest.mark.parametrize(("found", "kind"), [(None, "nothing"), (("a", 1), "tuple")])
-def test_an_answer_that_is_no_text_is_named(found: Any, kind: str) -> None:
-    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> Any:
-        return found
-
-    with pytest.raises(RolloutError, match=rf"gave {kind} for prompt 'p9'; it must give the answer, text \(of a Reply"):
-        one(rollout)
-
-
 def test_who_asks_on_whatever_the_answer_leaves_the_loop_to_others_and_is_told(monkeypatch: Any) -> None:
     monkeypatch.setattr(chat_, "REFUSED_S", 0.01)
     others, seen = 0, set[int]()
@@ -118,17 +109,6 @@ def test_who_asks_on_whatever_the_answer_leaves_the_loop_to_others_and_is_told(m
     assert len(seen) >= chat_.REFUSALS - 1, "the others went on between any two refusals"
 
 
-def test_a_refused_turn_is_one_that_a_rollout_may_mend() -> None:
-    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
-        try:
-            await chat.say([])
-        except RequestRefused:
-            return str((await chat.say([user("a")])).text)
-        return ""
-
-    assert one(rollout).text == "yes"
-
-
 def test_a_rollout_that_catches_its_cancellation_is_truncated_all_the_same() -> None:
     async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
         await chat.say([user("a")])
@@ -141,15 +121,6 @@ def test_a_rollout_that_catches_its_cancellation_is_truncated_all_the_same() -> 
 
     made = one(rollout, cfg=replace(EPISODES, episode=EpisodeConfig(timeout_s=0.5, tokens=2000)))
     assert (made.finish, made.text) == ("length", "yes")
-
-
-def test_an_episode_without_an_answer_tells_what_it_took() -> None:
-    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
-        return "nobody was asked"
-
-    made = one(rollout)
-    assert made.used is not None
-    assert (made.used.turns, made.turns, made.used.sampled) == (0, 0, 0)
 
 
 class Slow(Voice):

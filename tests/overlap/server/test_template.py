@@ -11,7 +11,6 @@ pytest.importorskip("jinja2")
 from templates import NO_CALLS, ONE_CALL, OPEN_TURN, RESULT_FIRST, THINKS, TOOLS_LAST, Templated
 
 from overlap.core import Request, Spoken
-from overlap.errors import EpisodeError, RequestRefused
 from overlap.server.chat import Budget, Chat
 from overlap.server.template import ChatTemplate
 
@@ -103,12 +102,6 @@ def test_calls_that_a_template_refuses_are_shown_call_by_call_and_nothing_ends(c
     assert text.count('{"name": "f"') == len(calls)
     at = [text.index('{"a": 2}'), text.index("r1"), text.index('{"a": 1}'), text.index("r0")] if len(calls) > 1 else []
     assert at == sorted(at), "each result stands behind its call"
-
-
-async def test_calls_that_cannot_be_shown_at_all_are_an_error_for_the_harness_and_no_end_of_the_run() -> None:
-    with pytest.raises(EpisodeError, match="nothing to call") as told:
-        ChatTemplate(Templated(NO_CALLS)).whole(history(*TWO), TOOLS)
-    assert not isinstance(told.value, RequestRefused)
 
 
 def test_an_episode_whose_changed_history_cannot_be_shown_ends_and_the_run_goes_on() -> None:
