@@ -227,7 +227,9 @@ CHEATS = [
 
 
 @pytest.mark.promise("asserts")
-@pytest.mark.parametrize(("source", "test"), every(8, list(product(CHEATS, ITSELF))))
+@pytest.mark.parametrize(
+    ("source", "test"), [*product(CHEATS[:1], ITSELF), *every(8, list(product(CHEATS[1:], ITSELF)))]
+)
 def test_no_comparison_with_its_own_is_accepted(tiered_judge: Judge, source: str, test: str) -> None:
     for fn_name in (None, "f"):
         done = asserts(tiered_judge, source, test, fn_name=fn_name)

@@ -197,12 +197,6 @@ def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Ja
     assert [verdict(jail, large, tmp_path, limit).name for limit in limits] == ["MLE", "AC", "MLE", "AC"]
 
 
-def test_the_group_goes_with_the_jail(jail: Jail) -> None:
-    with Jail(jail.tier) as other:
-        assert groups(other.group)
-    assert not groups(other.group)
-
-
 def test_the_group_goes_when_the_jails_owner_is_killed(jail: Jail) -> None:
     code = f"""
         import time

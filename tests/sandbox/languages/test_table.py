@@ -14,9 +14,7 @@ from toolchains import need
 from sandbox import Verdict
 from sandbox.cli import main
 from sandbox.compare import modes
-from sandbox.core.nouns import Isolation
 from sandbox.core.problem import Convention, Kind
-from sandbox.jail.jail import Jail
 from sandbox.judging import referee
 from sandbox.languages.language import Samples
 from sandbox.languages.table import LANGUAGES, by_suffix, find_language
@@ -85,10 +83,3 @@ def test_every_choice_has_its_place_in_each_table_that_is_looked_up_by_it() -> N
     page = (DOCS / "overview.md").read_text("utf-8")
     for name in (*Verdict, *get_args(Kind), *get_args(Convention), *modes.MODES, modes.CHECKER):
         assert f"`{name}`" in page, name
-
-
-@pytest.mark.parametrize("tier", [tier for tier in get_args(Isolation) if tier not in ("A", "B")])
-def test_a_jail_names_the_tier_that_it_has(tier: Isolation) -> None:
-    with Jail(tier) as jail:
-        assert jail.tier in get_args(Isolation)
-        assert (jail.tier == "C") is (tier == "C")

@@ -238,35 +238,32 @@ def test_spread_cases_give_what_one_after_the_other_gives(seed: int) -> None:
     rng = random.Random(seed)
     verdicts = rng.choices([Verdict.AC, Verdict.WA, Verdict.TLE], weights=[8, 1, 1], k=rng.randint(1, 15))
     turns = [rng.randint(0, 9) for _ in verdicts]
-    cancelled, under_way = [], set[int]()
+    failure = next((index for index, verdict in enumerate(verdicts) if verdict is not Verdict.AC), len(verdicts))
+    under_way = set[int]()
 
-    async def ask(index: int) -> Judgement:
-        under_way.add(index)
-        try:
-            for _ in range(turns[index]):
-                await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            cancelled.append(index)
-            raise
-        finally:
-            under_way.remove(index)
-        return judged(ran(index, verdicts[index]))
+    async def ends(stop: bool) -> tuple[Judgement, set[int]]:
+        async def ask(index: int) -> Judgement:
+            under_way.add(index)
+            try:
+                for _ in range(turns[index]):
+                    await asyncio.sleep(0)
+                if stop and index > failure:
+                    await asyncio.Event().wait()  # never: the failure before it cancels it
+            finally:
+                under_way.remove(index)
+            return judged(ran(index, verdicts[index]))
+
+        work = judge_apart(ask, len(verdicts), rng.randint(1, 5), stop=stop, first_alone=rng.random() < 0.5)
+        return await work, set(under_way)
 
     for stop in (True, False):
-        cancelled.clear()
-        spread = judge_apart(ask, len(verdicts), rng.randint(1, 5), stop=stop, first_alone=rng.random() < 0.5)
-
-        async def ended() -> tuple[Judgement, int]:
-            return await spread, len(under_way)  # noqa: B023 - awaited at once
-
-        assert asyncio.run(ended()) == (in_order(verdicts, stop), 0)
-        assert all(stop and index >= len(in_order(verdicts, stop).cases) for index in cancelled)
+        assert asyncio.run(ends(stop)) == (in_order(verdicts, stop), set())
 
 
 def test_what_does_not_compile_or_fails_by_our_fault_ends_all_parts() -> None:
-    ended = []
+    async def ends(outcome: Judgement | Exception) -> tuple[object, list[int]]:
+        ended = []
 
-    def asker(outcome: Judgement | Exception) -> object:
         async def ask(index: int) -> Judgement:
             try:
                 if index != 1:
@@ -277,13 +274,13 @@ def test_what_does_not_compile_or_fails_by_our_fault_ends_all_parts() -> None:
                 raise outcome
             return outcome
 
-        return ask
+        work = judge_apart(ask, 4, 3, stop=True, first_alone=False)
+        (found,) = await asyncio.gather(work, return_exceptions=True)
+        return found, sorted(ended)
 
-    unbuilt = judged(verdict=Verdict.CE)
-    assert asyncio.run(judge_apart(asker(unbuilt), 4, 3, stop=True, first_alone=False)) == replace(unbuilt, total=4)  # type: ignore[arg-type]
-    with pytest.raises(WorkerDied):
-        asyncio.run(judge_apart(asker(WorkerDied("gone")), 4, 3, stop=True, first_alone=False))  # type: ignore[arg-type]
-    assert sorted(ended) == [0, 0, 1, 1, 2, 2]
+    unbuilt, gone = judged(verdict=Verdict.CE), WorkerDied("gone")
+    assert asyncio.run(ends(unbuilt)) == (replace(unbuilt, total=4), [0, 1, 2])
+    assert asyncio.run(ends(gone)) == (gone, [0, 1, 2])
 
 
 # Counting.

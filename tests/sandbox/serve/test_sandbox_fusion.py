@@ -57,6 +57,7 @@ ENDINGS = [
     ("print('x', flush=True)\nwhile True: pass", "TimeLimitExceeded", None, "x\n"),
     ("import os; os.kill(os.getpid(), 11)", "Finished", -11, ""),
     ("x = b'1' * (300 << 20)", "Finished", -9, ""),
+    (r"import sys; sys.stdout.buffer.write(b'a\xff\x00b'); sys.exit(1)", "Finished", 1, "a\ufffd\0b"),
 ]
 
 
@@ -67,6 +68,14 @@ async def test_a_program_that_fails_is_failed_with_how_it_ended(s: Served) -> No
         ran = found["run_result"]
         assert (found["status"], ran["status"], ran["return_code"], ran["stdout"]) == ("Failed", status, exits, printed)
         assert found["message"]
+
+
+@served()
+async def test_a_flood_is_cut_and_said_to_be(s: Served) -> None:
+    found = await run(s, "while True: print('y' * 65536)", run_timeout=10)
+    assert (found["status"], len(found["run_result"]["stdout"])) == ("Failed", 16 << 20)
+    assert "output limit" in found["message"]
+    assert "more was written" in found["message"]
 
 
 @pytest.mark.parametrize(
