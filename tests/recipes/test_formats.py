@@ -257,15 +257,6 @@ class TestPublicFiles:
         assert {problem.problem.kind for problem in found.problems} == {*kinds.split()}
         assert max(len(problem.problem.cases) for problem in found.problems) <= 15
 
-    def test_an_apps_folder_is_read_as_released(self) -> None:
-        by_id = {problem.id: problem for problem in load_problems(str(SHARED / "apps_sample" / "train")).problems}
-        assert len(by_id) == 5
-        assert by_id["2404"].problem.fn_name == "Solution.findKthPositive"
-        assert by_id["2404"].problem.cases[0] == Case("[[2, 3, 4, 7, 11], 5]", "9")
-        assert by_id["4184"].problem.cases[0] == Case("[1]", "false")
-        assert by_id["0001"].problem.kind == "stdio"
-        assert by_id["0001"].references
-
     @pytest.mark.promise("formats")
     @pytest.mark.timeout(240)
     @pytest.mark.parametrize(
@@ -292,13 +283,6 @@ class TestPublicFiles:
 
         assert problems
         assert {id for id, verdict in asyncio.run(verdicts()) if verdict != "AC"} == wrong
-
-    @pytest.mark.parametrize(
-        "name", ["humaneval_x/humaneval_cpp.jsonl.gz", "llm_samples/humaneval_codegen16b_100samples.jsonl.gz"]
-    )
-    def test_a_set_of_which_no_row_can_be_used_is_refused_with_the_counts(self, name: str) -> None:
-        with pytest.raises(ConfigError, match=r"no usable problem: 164 (other language|malformed)"):
-            load_problems(str(SHARED / name))
 
 
 def released(**other: Any) -> dict[str, Any]:

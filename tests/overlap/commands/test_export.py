@@ -136,46 +136,6 @@ def test_an_export_to_a_full_disk_leaves_nothing(trained: Path, tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_state_of_adapters_the_base_with_them_in_it_is_exported_and_they_beside_it(tmp_path: Path, capsys) -> None:
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    from overlap.config.learn import LearnConfig
-    from overlap.learner.lora import FOLDER, adapt
-    from overlap.policy.check import policy_digest
-    from overlap.policy.tiny import make_tiny_policy
-
-    policy = make_tiny_policy(tmp_path / "tiny")
-    settings = [f"model.policy={policy}", "model.dtype=float32", "learn.lora_rank=3"]
-    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
-    base = {name: p.detach().clone() for name, p in model.named_parameters()}
-    adapters = adapt(model, LearnConfig(lora_rank=3))
-    for adapter in adapters.values():
-        torch.nn.init.normal_(adapter.up)
-    with writing(tmp_path / "run" / "checkpoints", 2) as folder:
-        files = folder / LEARNER / "deepspeed"
-        files.mkdir(parents=True)
-        trained = {f"policy.{name}": p.detach() for name, p in model.named_parameters() if p.requires_grad}
-        torch.save({"module": trained}, files / "mp_rank_00_model_states.pt")
-        told = {"version": 1, "updates": 2, "ranks": 1, "zero_stage": 2, "dtype": "float32"}
-        told |= {"lora_rank": 3, "base": policy_digest(policy)}
-        (folder / LEARNER / "learner.json").write_text(json.dumps(told))
-        save_state(folder, RunState(2, 1, config=load_config(None, settings).to_dict()))
-    assert cli.main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
-    made = dict(AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).named_parameters())
-    assert made.keys() == base.keys()
-    for name, tensor in base.items():
-        a = adapters.get(name)
-        expected = tensor if a is None else tensor + 2.0 * (a.up.detach() @ a.down.detach())
-        assert torch.equal(made[name], expected), name
-    fresh = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
-    merged = PeftModel.from_pretrained(fresh, tmp_path / "out" / FOLDER).merge_and_unload()
-    assert all(torch.allclose(tensor, made[name], atol=1e-5) for name, tensor in merged.named_parameters())
-    make_tiny_policy(policy, seed=1)
-    refused([str(tmp_path / "run"), "--out", str(tmp_path / "other")], "were trained on another policy", capsys)
-
-
 # --- to the hub -------------------------------------------------------------------------------------------------
 
 

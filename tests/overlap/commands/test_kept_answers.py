@@ -21,7 +21,6 @@ from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
 from overlap.fakes import fake_prompts
 from overlap.record.json_lines import read_json_lines
-from overlap.record.kept_samples import KeptSamples
 from overlap.run.run_inputs import RunInputs
 
 KEPT = ("run.steps=4", "run.samples=all", "run.trackers=[]")
@@ -187,22 +186,6 @@ def test_samples_that_are_kept_for_people_can_be_judged_and_not_learned_from(lab
     assert compared(overlap.rollout(lab.stage.cfg, answers=shown)).changed == []  # what it has written is read as well
     assert cli.main(["show", str(shown), "--group", "0"]) == 0
     assert "reward 1" in capsys.readouterr().out
-
-
-def test_an_episode_without_an_answer_is_counted_and_stays_as_it_was(lab: Lab) -> None:
-    class Fails(Generator):
-        async def generate(self, request: Any) -> Trajectory:
-            made = await super().generate(request)
-            return replace(made, failure="the agent has crashed") if request.place == (1, 2) else made
-
-    rows = lab.keep(Fails(seed=3))
-    judge = lab.judge(lambda t: 1.0)
-    found = compared(again(lab, out=lab.folder / "again.jsonl"))
-    assert sum(found.left_out.values()) == 1
-    assert len(judge.seen) == len(rows) - 1
-    loaded = KeptSamples.load(lab.folder / "again.jsonl")
-    was = next(row["reward"] for row in rows if (row["group"], row["sample"]) == (1, 2))
-    assert (loaded.known[1, 2].reward, loaded.known[1, 1].reward) == (was, 1.0)
 
 
 @pytest.mark.parametrize(
