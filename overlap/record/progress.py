@@ -275,10 +275,12 @@ def _count(value: float | None) -> str:
 
 
 def _make_bar(console: Console) -> rich.progress.Progress:
-    """A bar without a thread of its own: it is drawn when something has happened."""
-    text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    """A bar without a thread of its own: it is drawn when something has happened. The text is cut to what is left of
+    the terminal's width.
+    """
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    columns = MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}", markup=False, table_column=rest)
     on = rich.console.Console(file=console.stream)
-    columns = MofNCompleteColumn(), BarColumn(20), text
     return rich.progress.Progress(
-        *columns, console=on, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        *columns, console=on, auto_refresh=False, redirect_stdout=False, redirect_stderr=False, expand=True
     )
