@@ -1,6 +1,6 @@
 """Which policies fit on which GPUs, by the memory plan of `overlap train --dry-run`: no GPU is needed.
 
-    PYTHONPATH=. python scripts/gpu/fit.py                      the tables of docs/gpu.md
+    PYTHONPATH=. python scripts/gpu/fit.py                      the tables of docs/machines.md
     PYTHONPATH=. python scripts/gpu/fit.py --response 4096      with shorter responses
     PYTHONPATH=. python scripts/gpu/fit.py --devices 4x48       on other hardware
 

@@ -1,4 +1,4 @@
-"""scripts/gpu/fit.py: what fits on which GPUs, and the table of it in docs/gpu.md."""
+"""scripts/gpu/fit.py: what fits on which GPUs, and the table of it in docs/machines.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPEC = importlib.util.spec_from_file_location("fit", ROOT / "scripts/gpu/fit.py"
 fit = importlib.util.module_from_spec(SPEC)
 sys.modules["fit"] = fit
 SPEC.loader.exec_module(fit)
-DOCUMENT = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs/machines.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.promise("memory-plan")

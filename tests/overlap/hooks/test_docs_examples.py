@@ -11,7 +11,7 @@ import pytest
 from places import ROOT
 from sessions import Stage, play
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "trackers.md").read_text("utf-8"), re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "look.md").read_text("utf-8"), re.DOTALL)
 
 
 @pytest.mark.parametrize(("name", "log"), [("Mlflow", "log_metrics"), ("Swanlab", "log")])

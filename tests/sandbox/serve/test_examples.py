@@ -13,7 +13,7 @@ from serving import Served, served
 
 SUM = "print(sum(map(int, input().split())))"
 ANSWERS = [f"```python\n{SUM}\n```", "```python\nprint(7)\n```"]
-PAGE = (ROOT / "docs" / "sandbox" / "wires.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "rewards.md").read_text("utf-8").partition("{#formats}")[2]
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 LABEL = {"inputs": ["3 4\n", "1 1\n"], "outputs": ["7\n", "2\n"]}
 REQUESTS: list[tuple[str, Any, Any]] = [
