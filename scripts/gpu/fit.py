@@ -27,7 +27,7 @@ from overlap.placement.planned_run import PlannedRun
 from overlap.placement.shapes import ModelShape, shape_of
 
 GIB = 2**30
-DEVICES = ("1x24", "1x80", "2x80", "4x80", "8x80", "8x141")
+DEVICES = ("1x24", "1x80", "2x80", "8x80")
 CARDS = (*(f"1x{size}" for size in (12, 16, 24, 32, 40, 48, 80, 96, 141, 192)), "2x80", "4x80", "8x80")
 """Hardware that can be had, the smallest first."""
 ENOUGH = 32

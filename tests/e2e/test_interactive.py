@@ -1,4 +1,4 @@
-"""The examples in Python of docs/training.md, line by line in a REPL at a terminal, and cell by cell in a notebook's kernel."""
+"""The examples in Python of docs/training.md, line by line in a REPL at a terminal, and in a notebook's kernel."""
 
 from __future__ import annotations
 
