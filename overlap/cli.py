@@ -21,6 +21,12 @@ from overlap.commands.parsers import add_commands
 from overlap.errors import ConfigError, OverlapError, RunDirError, one_line
 from sandbox.core.checks import printable
 
+EXTRAS = (
+    "a run needs the extras train and cpu, or train and cuda on GPUs: pip install 'overlap-rl[train,cpu]', or "
+    "bash scripts/setup.sh in a checkout"
+)
+"""Way out where ``overlap`` was installed without what it trains with; the sandbox needs none of it."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
@@ -63,6 +69,12 @@ def ending_in_order(work: Callable[[], int]) -> int:
             return exit_code(interrupt)
         except BrokenPipeError:  # the reader of our output has closed it
             return 128 + signal.SIGPIPE
+        except ModuleNotFoundError as error:
+            package = (error.name or "overlap").partition(".")[0]
+            if package in ("overlap", "sandbox", "recipes"):
+                raise
+            _print_error(f"bad input: {package} is not installed: {EXTRAS}")
+            return 2
         finally:
             _flush()
 

@@ -13,7 +13,6 @@ from pydantic.fields import FieldInfo
 
 from overlap.config.changes import changes
 from overlap.config.fields import Config
-from overlap.config.foreign import foreign_names
 from overlap.config.hints import name_hint
 from overlap.config.rules import choices, field_infos, may_change, takes_import_path
 from overlap.errors import ConfigError
@@ -71,15 +70,9 @@ def page() -> str:
             lines += ["", f"### {section}.{name}", "", head, "", _marked(info.description or "")]
     lines += ["", "## Names of other trainers", ""]
     lines += [
-        "Names of TRL, verl, OpenRLHF and AReaL are refused with what they are here:",
-        "",
-        "| there | here |",
-        "|---|---|",
+        "A name of TRL, verl, OpenRLHF or AReaL is refused with what it is here: `beta=0.1` with `learn.kl_coef`, and",
+        "so on for the names in `overlap/config/foreign.yaml`.",
     ]
-    there: dict[str, list[str]] = {}
-    for name, here in foreign_names().items():
-        there.setdefault(here, []).append(f"`{name}`")
-    lines += [f"| {', '.join(names)} | {here} |" for here, names in there.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -118,14 +118,14 @@ class RunConfig:
     """Checkpoints that stay, the newest; one that the best policy came from stays beside them."""
     samples: Literal["some", "all", "none"] = resumable("some")
     """Samples that ``trajectories.jsonl`` keeps. "some": whole groups of each step and evaluation, for people to look
-    at (``docs/samples.md`` says which); "all": all of them, from which another run can be trained, too (``overlap train
+    at (``docs/look.md`` says which); "all": all of them, from which another run can be trained, too (``overlap train
     --from-rollouts``); "none"."""
     callbacks: tuple[Text, ...] = resumable(())
     """Classes of callbacks, as import paths "module:Class", each made without arguments; beside those that
     ``overlap.train(cfg, callbacks=[...])`` gets."""
     trackers: tuple[Text, ...] = resumable(("tensorboard",))
     """Where the rows of ``metrics.jsonl`` go too: tensorboard (in the run's directory), wandb, trackio, or a class of
-    yours, "module:Class" (``docs/trackers.md``)."""
+    yours, "module:Class" (``docs/look.md``)."""
 
     def __post_init__(self) -> None:
         samples = self.eval_samples

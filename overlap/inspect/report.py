@@ -60,7 +60,7 @@ def warnings_at_the_end(run: RunData) -> list[str]:
     try:
         return list(map(str, run_warnings(run)))
     except Exception as error:  # a by-product: the summary is written whatever happens here
-        return [f"the checks of the run failed ({type(error).__name__}: {error}): docs/report.md lists them"]
+        return [f"the checks of the run failed ({type(error).__name__}: {error}): docs/look.md lists them"]
 
 
 def by_product(file: RunFile, make: Callable[[], None], lost: Callable[[str, str], None]) -> None:

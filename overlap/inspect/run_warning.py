@@ -2,7 +2,7 @@
 
     RunData ──▶ check, check, ... ──▶ RunWarning("entropy_collapse", steps, figure, bound, text, way_out)
 
-A check is a function with ``@check``; its name is the warning's kind, and has its line in ``docs/report.md``. Bounds
+A check is a function with ``@check``; its name is the warning's kind, and has its line in ``docs/look.md``. Bounds
 are such that healthy runs of every kind stay silent: a warning that is wrong once is not read again.
 """
 

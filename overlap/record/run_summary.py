@@ -131,7 +131,7 @@ class RunSummary(TypedDict):
     """Medians over the steps, s, and shares."""
     loop_lag_ms: dict[str, float]
     warnings: list[str]
-    """What the run's figures warn of, each with a way out (``docs/report.md``)."""
+    """What the run's figures warn of, each with a way out (``docs/look.md``)."""
     requests: dict[str, dict[str, int]]
     """Of episodes, by parameter: how many requests were "refused" for it, and in how many it was "ignored"."""
     totals: dict[str, int]

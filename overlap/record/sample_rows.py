@@ -1,6 +1,6 @@
 """The rows of ``trajectories.jsonl``: what was asked and answered, what became of it, and how each test judged it.
 
-A row begins with its head, the small values; its bulk begins with "prompt". ``docs/samples.md`` lists both.
+A row begins with its head, the small values; its bulk begins with "prompt". ``docs/look.md`` lists both.
 
 {"schema": 3, "split": "train", "step": 3, "group": 17, "sample": 0, "prompt_id": "p4", "reward": 1.0, ...,
  "prompt": "...", "prefill": "...", "answer": "...", "program": {"source": ..., "language": ...}, "tests": [...], ...}

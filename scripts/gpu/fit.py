@@ -1,6 +1,6 @@
 """Which policies fit on which GPUs, by the memory plan of `overlap train --dry-run`: no GPU is needed.
 
-    PYTHONPATH=. python scripts/gpu/fit.py                      the tables of docs/gpu.md
+    PYTHONPATH=. python scripts/gpu/fit.py                      the tables of docs/machines.md
     PYTHONPATH=. python scripts/gpu/fit.py --response 4096      with shorter responses
     PYTHONPATH=. python scripts/gpu/fit.py --devices 4x48       on other hardware
 
@@ -27,7 +27,7 @@ from overlap.placement.planned_run import PlannedRun
 from overlap.placement.shapes import ModelShape, shape_of
 
 GIB = 2**30
-DEVICES = ("1x24", "1x80", "2x80", "4x80", "8x80", "8x141")
+DEVICES = ("1x24", "1x80", "2x80", "8x80")
 CARDS = (*(f"1x{size}" for size in (12, 16, 24, 32, 40, 48, 80, 96, 141, 192)), "2x80", "4x80", "8x80")
 """Hardware that can be had, the smallest first."""
 ENOUGH = 32

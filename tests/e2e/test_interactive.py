@@ -1,4 +1,4 @@
-"""The examples of docs/python.md, line by line in a REPL at a terminal, and cell by cell in a notebook's kernel."""
+"""The examples in Python of docs/training.md, line by line in a REPL at a terminal, and in a notebook's kernel."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def examples(tmp_path: Path) -> list[str]:
         "run": {"steps": 2, "device": "cpu", "eval_samples": 1},
     }
     (tmp_path / "smoke.yaml").write_text(yaml.safe_dump(tree))
-    text = (ROOT / "docs" / "python.md").read_text("utf-8")
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
     return [block.replace(SMOKE, "smoke.yaml") for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)]
 
 

@@ -184,3 +184,12 @@ def test_a_name_that_the_terminal_cannot_show_is_escaped(light_policy: Path, tmp
     done = dry_run(light_policy, tmp_path, "data.train='\N{GRINNING FACE}.jsonl'", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "data.train=\\U0001f600.jsonl " in done.stdout
+
+
+@pytest.mark.parametrize("words", [["train"], ["doctor"]])
+def test_without_the_packages_of_a_run_a_command_says_in_one_line_which_extras_have_them(words: list[str]) -> None:
+    code = f"import sys; sys.modules['pydantic'] = None; from overlap.cli import main; sys.exit(main({words}))"
+    ended = subprocess.run([sys.executable, "-c", code], env=LIGHT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("overlap: bad input: pydantic is not installed: a run needs the extras train and cpu, ")

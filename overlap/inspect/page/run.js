@@ -23,8 +23,8 @@ const card = ([name, value, note]) => el("div", { class: "card" }, el("span", {}
 function warningsView(warnings) {
   if (!facts.steps) return null;
   const box = w => el("div", { class: "warn" }, el("p", {}, el("b", {}, `${capital(w.text)}.`)), el("p", {}, `${capital(w.way_out)}.`),
-    el("small", {}, `${w.kind} · ${w.steps[0] === w.steps[1] ? "step" : "steps"} ${[...new Set(w.steps)].join(" to ")} · ${brief(w.figure)}, bound ${brief(w.bound)} · docs/report.md`));
-  return [el("h2", {}, "Warnings"), warnings.length ? warnings.map(box) : soft("None: all checks of docs/report.md passed.")];
+    el("small", {}, `${w.kind} · ${w.steps[0] === w.steps[1] ? "step" : "steps"} ${[...new Set(w.steps)].join(" to ")} · ${brief(w.figure)}, bound ${brief(w.bound)} · docs/look.md`));
+  return [el("h2", {}, "Warnings"), warnings.length ? warnings.map(box) : soft("None: all checks of docs/look.md passed.")];
 }
 
 function tally(rows, of) {

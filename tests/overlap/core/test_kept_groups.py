@@ -69,6 +69,6 @@ def test_a_group_that_does_not_fit_leaves_its_room_to_others() -> None:
 
 
 def test_every_reason_is_documented() -> None:
-    text = (ROOT / "docs/samples.md").read_text("utf-8").partition("| reason (`kept_as`)")[2].partition("\n\n")[0]
+    text = (ROOT / "docs/look.md").read_text("utf-8").partition("| reason (`kept_as`)")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`.+?) \|", text, re.M)
     assert set(re.findall(r"\w+", " ".join(rows))) == set(BY_INTEREST)

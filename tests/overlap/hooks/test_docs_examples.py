@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -11,7 +10,7 @@ import pytest
 from places import ROOT
 from sessions import Stage, play
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "trackers.md").read_text("utf-8"), re.DOTALL)
+EXAMPLES = [path.read_text("utf-8") for path in (ROOT / "docs" / "examples").glob("*_tracker.py")]
 
 
 @pytest.mark.parametrize(("name", "log"), [("Mlflow", "log_metrics"), ("Swanlab", "log")])

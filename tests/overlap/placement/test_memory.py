@@ -96,7 +96,7 @@ def test_buffers_of_a_transfer_hold_the_largest_tensor() -> None:
 @pytest.mark.promise("memory-plan")
 @pytest.mark.parametrize(("stage", "used"), [(1, 35.97), (2, 38.90)])
 def test_what_an_h200_had_in_use_in_a_step_is_within_15_percent_of_the_plan(stage: int, used: float) -> None:
-    """docs/gpu.md: Qwen2.5-1.5B's shape, passes of 18,432 tokens, in GiB, CUDA's own among them."""
+    """docs/benchmarks.md: Qwen2.5-1.5B's shape, passes of 18,432 tokens, in GiB, CUDA's own among them."""
     shape = shape_of(
         {"vocab_size": 151936, "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28,
          "num_attention_heads": 12, "num_key_value_heads": 2, "tie_word_embeddings": True}

@@ -56,7 +56,7 @@ def judged(*cases: CaseResult, **fields: Any) -> Scored:
 
 
 def test_every_key_has_its_line_in_the_documentation_and_every_line_is_of_a_key() -> None:
-    text = (ROOT / "docs/samples.md").read_text("utf-8")
+    text = (ROOT / "docs/look.md").read_text("utf-8")
     part = text.partition("## A line of `trajectories.jsonl`")[2].partition("\n## ")[0]
     lines = re.findall(r"^\| (`.*?) \|", part, re.M)
     sample = scored(0, 0)
