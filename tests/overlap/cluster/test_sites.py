@@ -196,3 +196,17 @@ async def test_weights_on_a_slow_network_take_long_and_end_no_engine(
         monkeypatch.setattr(engines.cluster.actors[0].thing, "fill", fill)
         async with site.brought(life, weights, 3):
             assert now() > 5 * GONE_S
+
+
+async def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(engines: Engines) -> None:
+    for loses in (True, False):
+        _, life, peer = await engines.start()
+        if loses:
+            engines.cluster.head_lost.set()
+            with pytest.raises(ClusterLost, match="the cluster is lost: its head does not answer"):
+                await peer.call("add", 1, 1)
+            engines.cluster.head_lost.clear()
+        await life.close()
+        await peer.close()
+        await asyncio.sleep(0.1)
+        assert len(asyncio.all_tasks()) == 1

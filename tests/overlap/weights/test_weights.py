@@ -154,3 +154,10 @@ def test_an_adapter_is_gathered_with_its_weight_and_comes_in_it(sender, gathers,
     assert torch.equal(found["layer.bias"], base.bias.full)
     assert torch.equal(found["last.weight"], module.last.weight.full)
     assert [(m.name, m.shape) for m in tensors.metadata] == [(name, tuple(t.shape)) for name, t in found.items()]
+
+
+def test_other_ranks_gather_too_and_send_nothing(gathers):
+    sender = open_sender("shm", rank=1)
+    assert sender.prepare(full_tensors(sharded(Tied(torch.float32)), 3), 1) == {}
+    assert gathers == [3]
+    sender.close()
