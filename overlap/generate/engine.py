@@ -18,6 +18,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Finish, Part, Spoken, VersionSpan
 from overlap.errors import ConfigError, EngineError, one_line, raise_all
 from overlap.generate.bind_to_parent import fork_one_process
@@ -26,6 +27,10 @@ from overlap.generate.service import ADAPTER_ID, TRANSFERS, EngineSample, Engine
 from overlap.generate.start import engine_args, kv_bytes
 from overlap.policy.adapted import adapted_layers
 
+_PARSERS = {
+    "tool_parser": ("vllm.tool_parsers", "ToolParserManager"),
+    "reasoning_parser": ("vllm.reasoning", "ReasoningParserManager"),
+}
 _TAIL_TOKENS, _END_TOKENS = 4, 64
 _ADAPTER = "adapter"
 _FIRST = -(2**31)  # before all groups: who probes waits for the answer
@@ -288,13 +293,22 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     args = _accepted(vllm.AsyncEngineArgs, args, spec.cfg.rollout.engine)
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
     config = _configured(vllm.AsyncEngineArgs, args, spec.cfg.rollout.engine)
-    if spec.cfg.episode.reads:
-        _parser(None, spec.cfg.episode.tool_parser, spec.cfg.episode.reasoning_parser)
+    check_parsers(spec.cfg.episode)
     if spec.takes_adapter:
         check_family(vllm, config.model_config, spec.cfg.learn.lora_rank)
     if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
         fork_one_process(config.parallel_config, vllm.OMPProcessManager(config).cpu_lists[:1])
     return VllmEngine(vllm.AsyncLLM.from_vllm_config(config, disable_log_stats=True), vllm, spec, on_cpu)
+
+
+def check_parsers(episode: EpisodeConfig) -> None:
+    """Raise ConfigError for a parser that vLLM does not have."""
+    for field, (module, manager) in _PARSERS.items():
+        if name := getattr(episode, field):
+            known = getattr(import_module(module), manager).list_registered()
+            if name not in known:
+                way_out = _nearest(name, known) or f"it has {', '.join(sorted(known))}"
+                raise ConfigError(f"episode.{field}", name, f"vLLM has no such parser; {way_out}")
 
 
 def check_family(vllm: Any, model: Any, rank: int) -> None:
@@ -328,8 +342,9 @@ def _import() -> SimpleNamespace:
 def _accepted(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Raises ConfigError for options that vLLM does not have, EngineError for arguments of ours."""
     known = inspect.signature(kind).parameters.keys()
+    own, other = known - REFUSED.keys(), "use one of its engine arguments, directly in rollout.engine"
     unknown = [
-        ConfigError(f"rollout.engine.{name}", options[name], f"vLLM has no such option{_nearest(name, known)}")
+        ConfigError(f"rollout.engine.{name}", options[name], f"vLLM has no such option; {_nearest(name, own) or other}")
         for name in sorted(options.keys() - known)
     ]
     raise_all(unknown)
@@ -339,8 +354,8 @@ def _accepted(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> di
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name.replace("-", "_"), set(known) - REFUSED.keys(), n=1)
-    return f"; did you mean {near[0]}?" if near else "; use one of its engine arguments, directly in rollout.engine"
+    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def _configured(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> Any:

@@ -14,6 +14,7 @@ import pytest
 from engine_stub import CFG, poll, wait_until
 
 from overlap.config.learn import LearnConfig
+from overlap.config.rollout import EpisodeConfig
 from overlap.core import Spoken
 from overlap.errors import ConfigError, EngineError
 from overlap.generate import engine as generate_api
@@ -377,6 +378,17 @@ def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
         ConfigError, match=r"episode.tool_parser='none-such': which has not been registered; use a parser"
     ):
         AnswerReader(Tokenizer(), "none-such", "")
+
+
+def test_a_parser_that_vllm_does_not_have_is_refused_by_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    has = SimpleNamespace(list_registered=lambda: ["hermes", "qwen3"])
+    managers = SimpleNamespace(ToolParserManager=has, ReasoningParserManager=has)
+    monkeypatch.setattr(generate_api, "import_module", lambda name: managers)
+    generate_api.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="qwen3"))
+    with pytest.raises(ConfigError, match=r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean her"):
+        generate_api.check_parsers(EpisodeConfig(tool_parser="hermse"))
+    with pytest.raises(ConfigError, match=r"^episode.reasoning_parser='x': .*; it has hermes, qwen3"):
+        generate_api.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="x"))
 
 
 def test_an_engine_without_lscpu_says_that_before_vllm_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
