@@ -52,7 +52,7 @@ async def main(address: str, policy: Path, folder: Path, steps: list[str], scrat
     cfg = replace(CFG, cluster=ClusterConfig(address))
     placed = await asyncio.to_thread(seat, cfg, engine=False)
     say("placed", lines=dict(placed.lines()))
-    prepared = RunInputs(cfg, None, policy, None, (), (), {}, "", None)  # type: ignore[arg-type]
+    prepared = RunInputs(cfg, None, policy, None, (), (), {}, None)  # type: ignore[arg-type]
     factory = PartFactory(prepared, placed.placement, scratch, scratch / "log", lambda line: say("told", line=line))
     learner = factory.learner()
     try:
