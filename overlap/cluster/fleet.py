@@ -247,9 +247,9 @@ async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDev
         async with agent_on(cluster, place, "survey") as actor:
             devices = await answer_within(actor.call("run", devices_here, "cpu" if device == "cpu" else "auto"), ASK_S)
             memory = await answer_within(actor.call("run", free_memory), ASK_S)
-    except HeadLost:
-        raise
     except (NodeLost, NodeRefused) as error:
+        if isinstance(error, HeadLost):
+            raise
         return str(error)
     if not place.here:  # what its owner keeps from Ray is not ours either
         devices = replace(devices, names=devices.names[: place.gpus])

@@ -214,12 +214,11 @@ async def _best(judge: JudgeProgram, probe: Probe) -> tuple[str, str, bool]:
     for program in probe.programs:
         try:
             judgement = await judge(probe.problem, program)
-        except (IsolationUnavailable, ToolchainMissing):
-            raise
-        except OWN_FAULTS as error:
-            outcomes.append((type(error).__name__, str(error), False))
         except SandboxError as error:
-            outcomes.append((FAILED, f"{type(error).__name__}: {error}", False))
+            if isinstance(error, IsolationUnavailable | ToolchainMissing):
+                raise
+            kind, own = type(error).__name__, isinstance(error, OWN_FAULTS)
+            outcomes.append((kind, str(error), False) if own else (FAILED, f"{kind}: {error}", False))
         else:
             outcomes.append((str(judgement.verdict), _cause(judgement), judgement.weak))
             if judgement.verdict is Verdict.AC:
