@@ -16,7 +16,6 @@ from overlap.record.logs import quiet
 from overlap.record.out_file import OutFile
 from overlap.record.progress import Progress
 from overlap.run.open_close import open_components
-from overlap.run.run_inputs import checked_file
 from overlap.run.seating import check_cluster, cluster_pool
 from overlap.run.task_prompts import task_prompts
 from overlap.task import load_task

@@ -17,7 +17,6 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored, Split, Trajectory, equal_rewards
 from overlap.errors import ConfigError, compile_error, count_of
-from overlap.record.digest import data_digest
 from overlap.record.kept_samples import restored
 from overlap.record.ownership import find_run_file, resolve
 from overlap.record.row_shapes import unpacked_ints
@@ -25,7 +24,6 @@ from overlap.record.run_files import RunFile
 from overlap.record.sample_file import SampleFile, SampleHead
 from overlap.record.timing import mean
 from overlap.run.run_inputs import RunInputs
-from overlap.run.task_prompts import task_prompts
 from sandbox.pool.quotas import cores
 
 FIELD = "--answers"

@@ -38,7 +38,6 @@ from overlap.record.out_file import OutFile
 from overlap.rows.row import own_split
 from overlap.rows.sources import source_rows
 from overlap.run.open_close import open_components
-from overlap.run.run_inputs import checked_file
 from overlap.task import Task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser
