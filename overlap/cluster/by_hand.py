@@ -7,17 +7,14 @@ A user has one node to a machine, whose state is in ``<state folder>/overlap/clu
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import secrets
 import socket
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -39,7 +36,6 @@ START_S, ASK_S, KILL_S = 90.0, 30.0, 5.0
 MARK = "OVERLAP_CLUSTER"
 LABEL = "overlap-code"
 """Label of a node that says which code of ours is installed there."""
-_PLACE_CHARS = 36
 _OURS = ("head", "address", "port", "node-ip-address", "temp-dir", "include-dashboard", "labels", "block")
 
 
@@ -63,21 +59,17 @@ def start_node(address: str, join: str, token_file: str, words: Sequence[str], *
     """
     if taken := [word for word in words if word.removeprefix("--").partition("=")[0] in _OURS]:
         raise ConfigError("ray start", taken[0], "is set by `overlap cluster up`: leave it out")
-    with single_command():
-        former = read_node_state()
-        if former is not None and former.processes("raylet"):
-            raise ConfigError("cluster", former.address, "a node runs here already: `overlap cluster down` stops it")
-        state, own, token = _planned(address, join, token_file, loopback)
-        if former is not None:
-            _end(former)  # Ray has ended it, or the machine was started anew
-        if state.head:
-            check_port_free(host_and_port("--address", state.address)[1])
-        try:
-            write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
-            _ray_start(state, own, words)
-        except BaseException:
-            _end(state)
-            raise
+    former = read_node_state()
+    if former is not None and former.processes("raylet"):
+        raise ConfigError("cluster", former.address, "a node runs here already: `overlap cluster down` stops it")
+    state, own, token = _planned(address, join, token_file, loopback)
+    if former is not None:
+        _end(former)  # Ray has ended it, or the machine was started anew
+    with ExitStack() as stack:
+        stack.callback(_end, state)
+        write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
+        _ray_start(state, own, words)
+        stack.pop_all()
     return state
 
 
@@ -85,9 +77,8 @@ def end_node() -> NodeState | None:
     """End the node that was started here, with all that it started, and forget it; None where there is none. Raises
     OverlapError where a process does not end.
     """
-    with single_command():
-        if (state := read_node_state()) is not None:
-            _end(state)
+    if (state := read_node_state()) is not None:
+        _end(state)
     return state
 
 
@@ -97,18 +88,6 @@ def await_node(state: NodeState) -> NoReturn:
     while process_tree.await_end(raylets, 3600.0):
         pass
     raise OverlapError("the node has stopped by itself: its head may be gone")
-
-
-@contextmanager
-def single_command() -> Iterator[None]:
-    """Let one command of this user work on this machine at a time. Raises OverlapError where another is at work."""
-    name = hashlib.sha256(bytes(token_path())).hexdigest()
-    with socket.socket(socket.AF_UNIX) as lock:
-        try:
-            lock.bind(f"\0overlap-cluster-{name}")  # of no file, and free once this process has ended
-        except OSError as error:
-            raise OverlapError("another `overlap cluster` command runs on this machine: wait until it ends") from error
-        yield
 
 
 def token_path() -> Path:
@@ -142,22 +121,16 @@ def token_of(address: str) -> Path | None:
 
 def find_token(file: str, address: str) -> str:
     """The token of the cluster at ``address``: the one in ``file``, else in the environment, else of the node that was
-    started here; "" where there is none. Raises ConfigError, which does not tell it, also where others may read it.
+    started here; "" where there is none. Raises ConfigError, which does not tell it.
     """
-    field, name, token = AUTH[1], "...", "" if file else os.environ.get(AUTH[1], "").strip()
-    if not token:
-        field, name = "--token-file", file or os.environ.get(AUTH[2]) or str(token_of(address) or "")
-        if not name:
-            return ""
-        try:
-            token, mode = Path(name).read_text(encoding="utf-8").strip(), Path(name).stat().st_mode
-        except (OSError, ValueError) as error:
-            raise ConfigError(field, name, f"cannot be read ({error}): copy it from the cluster's head") from error
-        if stat.S_ISREG(mode) and mode & 0o077:
-            raise ConfigError(field, name, "others may read it: chmod 600 it")
-    if not re.fullmatch("[!-~]+", token):
-        raise ConfigError(field, name, "is not a token: it must be a line of letters and digits")
-    return token
+    if not file and (given := os.environ.get(AUTH[1], "").strip()):
+        return given
+    name = file or os.environ.get(AUTH[2]) or token_of(address)
+    try:
+        return Path(name).read_text(encoding="utf-8").strip() if name else ""
+    except (OSError, ValueError) as error:
+        way_out = f"cannot be read ({error}): copy it from the cluster's head"
+        raise ConfigError("--token-file", str(name), way_out) from error
 
 
 def own_addresses() -> list[str]:
@@ -166,15 +139,6 @@ def own_addresses() -> list[str]:
     found = [entry for name, entries in psutil.net_if_addrs().items() if name in up for entry in entries]
     ours = [entry.address for entry in found if entry.family == socket.AF_INET]
     return [address for address in ours if not address.startswith(("127.", "169.254."))]
-
-
-def check_port_free(port: int) -> None:
-    """Raise ConfigError where this port is in use, or not allowed."""
-    try:
-        socket.create_server(("", port)).close()
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise ConfigError("--address", port, f"cannot be used here ({why}): name another") from error
 
 
 def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
@@ -188,12 +152,8 @@ def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any
     try:
         done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
         mode, rows = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired as error:
-        raise OverlapError(f"the cluster's head at {address} did not answer within {ASK_S:g} s") from error
-    except (IndexError, ValueError) as error:
-        raise OverlapError(
-            f"the cluster's head at {address} does not answer: {one_line(done.stderr)[-200:]}"
-        ) from error
+    except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
+        raise OverlapError(f"the cluster's head at {address} does not answer within {ASK_S:g} s") from error
     if not mode:
         way_out = f"requires {'another' if token else 'a'} token: --token-file with a copy of the file that "
         raise ConfigError(field, address, f"{way_out}`overlap cluster up` printed there")
@@ -214,14 +174,11 @@ def _ask_head() -> None:
 
 def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[NodeState, list[str], str]:
     """Plan a node: its state, the addresses for ``ray start``, and the token. Raises ConfigError."""
-    place = str(temporary_directory() / f"ovc-{secrets.token_hex(4)}")
-    if len(place) > _PLACE_CHARS:
-        raise ConfigError("TMPDIR", place, "is too long for the sockets of Ray: set it to a shorter one, as /tmp")
     host, port = host_and_port("--address", address, PORT) if address else ("", PORT)
-    ours = ["127.0.0.1", *own_addresses()] if loopback else own_addresses()
-    if not host and not join and (loopback or len(ours) == 1):
+    ours = ["127.0.0.1"] if loopback else own_addresses()
+    if not host and not join and len(ours) == 1:
         host = ours[0]
-    if host not in ours and not (join and not host):  # who joins without one has the one on the way to the head
+    if host not in ours and (host or not join):  # who joins without one has the one on the way to the head
         way_out = f"name the one that others reach ({', '.join(ours)}), or add --loopback if none shall"
         raise ConfigError("--address", address, way_out)
     words, head = [f"--node-ip-address={host}"] if host else [], join or f"{host}:{port}"
@@ -229,7 +186,8 @@ def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[
     if join and not call_roll("--join", join, token)[0]:
         raise ConfigError("--join", join, "lets everybody in, without a token: start its head by this command")
     words += [f"--address={join}"] if join else ["--head", f"--port={port}", "--include-dashboard=false"]
-    return NodeState(head, not join, place), words, token or secrets.token_hex(32)
+    place = temporary_directory() / f"ovc-{secrets.token_hex(4)}"
+    return NodeState(head, not join, str(place)), words, token or secrets.token_hex(32)
 
 
 def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> None:
@@ -240,17 +198,17 @@ def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> No
     known = {AUTH[0]: "token", AUTH[2]: str(token_path()), MARK: state.place, "TMPDIR": str(place / "tmp")}
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *own, *words]
     env, null = HEALTH | child_environment(RAY_USAGE_STATS_ENABLED="0", **known), subprocess.DEVNULL
+    code = -1
     with log.open("wb") as out:  # and no terminal that is closed ends a node
         where: dict[str, Any] = {"stdin": null, "stdout": out, "stderr": out, "cwd": log.parent}
-        try:
-            subprocess.run(command, env=env, timeout=START_S, start_new_session=True, check=True, **where)
-        except subprocess.SubprocessError as error:
-            said = one_line(log.read_text(encoding="utf-8", errors="replace"))[-800:] or "nothing"
-            code = getattr(error, "returncode", None)
-            if code == 2:  # it does not understand its words
-                raise ConfigError("ray start", " ".join(words), said) from error
-            how = f"failed (exit code {code})" if code else f"did not end within {START_S:g} s"
-            raise OverlapError(f"`ray start` {how}; it said: {said}") from error
+        with suppress(subprocess.TimeoutExpired):
+            code = subprocess.run(command, env=env, timeout=START_S, start_new_session=True, **where).returncode
+    if code:
+        said = one_line(log.read_text(encoding="utf-8", errors="replace"))[-800:]
+        if code == 2:  # it does not understand its words
+            raise ConfigError("ray start", " ".join(words), said)
+        how = f"did not end within {START_S:g} s" if code < 0 else f"failed (exit code {code})"
+        raise OverlapError(f"`ray start` {how}; it said: {said or 'nothing'}")
 
 
 def _end(state: NodeState) -> None:

@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -70,13 +71,12 @@ class ClusterPool:
         """
         self._start(self._gather())
         self._start(self._look_after())
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.__aexit__)
             await self._some.wait()
             if self._why is not None:
                 raise self._why
-        except BaseException:
-            await self.__aexit__()
-            raise
+            stack.pop_all()
         return self
 
     async def __aexit__(self, *exc_info: Any) -> None:
@@ -236,9 +236,9 @@ class ClusterPool:
                     self._tell(f"node {name} drains: {len(desk.held)} jobs end there, and it gets no other")
                 await desk.rest()
             self._tell(f"node {name} is drained, and let go")
-        except HeadLost:
-            raise
         except (NodeRefused, NodeLost) as error:
+            if isinstance(error, HeadLost):
+                raise
             if desk is not None and self._router.desks.get(name) is desk:
                 self._tell(f"node {name} is lost ({error}): {self._lose(desk)} jobs go elsewhere")
             elif self._refusals.get(name) != str(error):  # said once: it is tried again and again

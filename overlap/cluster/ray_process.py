@@ -79,14 +79,8 @@ class RayProcess(CallServer):
             raise NodeLost("it was ended")
         try:
             return await getattr(actor, method).remote(*args)
-        except exceptions.ActorUnavailableError as error:
-            raise NodeSilent(_last_line(error)) from None
-        except exceptions.RayTaskError as error:
-            if isinstance(cause := error.cause, SandboxError):
-                raise cause from None
-            raise NodeLost(f"its agent raised {type(error.cause).__name__}: {error.cause}") from None
         except (OSError, exceptions.RayError) as error:
-            raise NodeLost(_last_line(error)) from None
+            raise _fault_of(error) from None
 
     async def kill(self, number: int) -> None:
         """End an actor at once. Raises HeadLost."""
@@ -140,6 +134,17 @@ async def _asked(ask: Callable[[], T]) -> T:
         return await asyncio.to_thread(ask)
     except (OSError, RuntimeError, exceptions.RayError) as error:
         raise HeadLost(f"its head does not answer ({_last_line(error)})") from None
+
+
+def _fault_of(error: OSError | exceptions.RayError) -> Exception:
+    """What a call's failure says of its actor."""
+    if not isinstance(error, exceptions.RayTaskError):
+        silent = isinstance(error, exceptions.ActorUnavailableError)
+        return (NodeSilent if silent else NodeLost)(_last_line(error))
+    cause = error.cause
+    if isinstance(cause, SandboxError):
+        return cause
+    return NodeLost(f"its agent raised {type(cause).__name__}: {cause}")
 
 
 def _last_line(error: BaseException) -> str:

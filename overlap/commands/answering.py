@@ -222,8 +222,6 @@ def _judge_answers(
 
     async def work(parts: ServingParts) -> None:
         began, chosen = time.monotonic(), found[0]
-        if chosen.note:
-            parts.console.print(chosen.note)
 
         async def answer(one: KeptAnswer) -> Trajectory:
             return chosen.before[one].trajectory

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from overlap.config.load import load_config
-from overlap.evaluation.data_check import DataReport, Finding, check_in_parts, in_file, open_pool, remember
+from overlap.evaluation.data_check import DataReport, check_problems, in_file, open_pool
 from overlap.process.interrupts import handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.logs import quiet
 from overlap.record.out_file import OutFile
 from overlap.record.progress import Progress
 from overlap.run.open_close import open_components
-from overlap.run.run_inputs import checked_file
 from overlap.run.seating import check_cluster, cluster_pool
 from overlap.run.task_prompts import task_prompts
 from overlap.task import load_task
@@ -46,19 +45,21 @@ def check_data_command(args: argparse.Namespace) -> int:
         for intake in splits:
             for line in (*(f"left out: {x}" for x in intake.lines()), *(f"note: {x}" for x in intake.noted())):
                 console.print(line)
-        findings: list[Finding] = []
+        checked: list[DataReport] = []
 
         async def work() -> None:
             pool = cluster_pool(cfg, task, console.print) if cfg.cluster.address else open_pool(cfg, task, scratch)
             async with AsyncExitStack() as stack:
                 await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
                 with Progress(console, len(prompts)) as progress:
-                    async for report in check_in_parts(pool.judge, task, prompts, progress.live):
-                        findings.extend(report.findings)
-                        remember(checked_file(), report)
+
+                    def judged(done: int) -> None:
+                        progress.live(f"judged {done}/{len(prompts)}")
+
+                    checked.append(await check_problems(pool.judge, task, prompts, progress=judged))
 
         run_to_end(work, interrupts)
-    report = DataReport(tuple(findings), tuple(row for intake in splits for row in intake.left_out))
+    report = replace(checked[0], left_out=tuple(row for intake in splits for row in intake.left_out))
     where = f"; every row is in {out}" if out is not None else "" if report.clean else "; --out FILE lists every row"
     console.print("\n".join(report.lines()))
     if out is not None:

@@ -11,13 +11,6 @@ from typing import NoReturn
 
 from overlap.errors import near_or_all
 
-_INSTEAD = {
-    "judge-again": "`overlap rollout --answers RUN` judges kept samples again",
-    "replay": "`bash scripts/bench.sh schedules` simulates schedules of a run",
-    "export-samples": "`overlap show RUN --out FILE` writes the samples",
-}
-"""Commands of other names, with what does their work."""
-
 
 class OneLineParser(argparse.ArgumentParser):
     """Refuses bad input in one line, without its usage, as all bad input is; exit code 2."""
@@ -27,8 +20,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
-            way_out = _INSTEAD.get(str(value)) or near_or_all(value, action.choices)
-            raise argparse.ArgumentError(action, f"{value!r} is none; {way_out}")
+            raise argparse.ArgumentError(action, f"{value!r} is none; {near_or_all(value, action.choices)}")
 
     @property
     def flags(self) -> list[str]:

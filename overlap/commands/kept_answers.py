@@ -16,8 +16,7 @@ from typing import NamedTuple
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored, Split, Trajectory, equal_rewards
-from overlap.errors import ConfigError, compile_error, count_of, one_line
-from overlap.record.digest import data_digest
+from overlap.errors import ConfigError, compile_error, count_of
 from overlap.record.kept_samples import restored
 from overlap.record.ownership import find_run_file, resolve
 from overlap.record.row_shapes import unpacked_ints
@@ -25,7 +24,6 @@ from overlap.record.run_files import RunFile
 from overlap.record.sample_file import SampleFile, SampleHead
 from overlap.record.timing import mean
 from overlap.run.run_inputs import RunInputs
-from overlap.run.task_prompts import task_prompts
 from sandbox.pool.quotas import cores
 
 FIELD = "--answers"
@@ -91,7 +89,6 @@ class ChosenAnswers:
     judged: list[KeptAnswer] = field(default_factory=list)
     """Of these, the ones that have an answer."""
     left_out: Counter[str] = field(default_factory=Counter)
-    note: str = ""
 
     def add(self, kept: KeptAnswer, scored: Scored) -> None:
         """Add an answer, to be judged unless it has none."""
@@ -178,16 +175,13 @@ class KeptAnswers:
         by these inputs.
         """
         now = _by_key(inputs.train, inputs.heldout)
-        before, note = self._prompts_before(inputs)
         keys = dict.fromkeys(each.key for each in self.answers if split in (None, each.key[0]))
         wanted = set(list(keys)[:limit])
-        found = ChosenAnswers(note=note)
+        found = ChosenAnswers()
         for each in (each for each in self.answers if each.key in wanted):
             prompt = now.get(each.key)
             if prompt is None:
                 found.left_out["the data has no such problem"] += 1
-            elif not _alike(before.get(each.key, prompt), prompt):
-                found.left_out["the prompt of this name asks something else now"] += 1
             else:
                 found.add(each, each.restored(prompt))
         if not found.judged:
@@ -197,22 +191,6 @@ class KeptAnswers:
             )
             raise ConfigError(f"data.{split or 'train'}", getattr(inputs.cfg.data, split or "train"), way_out)
         return found
-
-    def _prompts_before(self, inputs: RunInputs) -> tuple[dict[PromptKey, Prompt], str]:
-        """The prompts that were answered, by the configuration beside the answers; or none, and a note, where that is
-        not known.
-        """
-        if self.config is None or (self._data and self._data == data_digest(inputs.train)):
-            return {}, ""
-        from overlap.task import load_task
-
-        try:
-            cfg = load_config(self.config, ["verify.workers=1"])
-            splits = task_prompts(load_task(cfg.data.task, cfg), inputs.tokenizer, cfg.model.prompt_tokens)
-        except ConfigError as error:
-            note = "the prompts may have changed since they were answered: the run's own task cannot be loaded"
-            return {}, f"{note} ({one_line(error, 200)})"
-        return _by_key(splits["train"].prompts, splits["heldout"].prompts), ""
 
 
 def config_for(answers: KeptAnswers, config: Path | None, overrides: Sequence[str]) -> Config:
@@ -224,10 +202,6 @@ def config_for(answers: KeptAnswers, config: Path | None, overrides: Sequence[st
 def _by_key(train: Sequence[Prompt], heldout: Sequence[Prompt]) -> dict[PromptKey, Prompt]:
     splits: tuple[tuple[Split, Sequence[Prompt]], ...] = (("train", train), ("heldout", heldout))
     return {(split, prompt.id): prompt for split, prompts in splits for prompt in prompts}
-
-
-def _alike(before: Prompt, now: Prompt) -> bool:
-    return (tuple(before.token_ids), before.prefill) == (tuple(now.token_ids), now.prefill)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import is_stdout
-from overlap.commands.cluster import add_cluster
 from sandbox.core.checks import printable
 
+_AS_WRITTEN = argparse.RawDescriptionHelpFormatter
 Subparsers = Any
 """What ``argparse.ArgumentParser.add_subparsers`` returns, which has no public type."""
 Run = Callable[[argparse.Namespace], int | Iterator[str]]
@@ -29,14 +29,17 @@ _CTL_COMMANDS = {
     "status": "print what the run is doing, where it stands and how full it is, as JSON",
     "stop": "end the run as Ctrl-C does, and save the policy",
 }
-
-
 STYLES = ("plain", "trl", "verl")
+_BY_HAND = """\
+Run `overlap cluster up` on one machine: it prints the command for the others. Run `overlap cluster down` on each of
+them at the end. A cluster requires a token and has no dashboard. Options after -- go to `ray start`: -- --num-gpus=2
+Exit codes: 0 done, 1 Ray did not start, stop or answer, 2 bad input.
+"""
 
 
 def add_commands(commands: Subparsers) -> None:
     """Add the parsers of all commands."""
-    training = (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster)
+    training = (_train, _rollout, _filter, _check_data, _export, _ctl, _cluster)
     reading = (_show, _view, _report, _fields, _doctor, _init)
     for add in (*training, *reading):
         add(commands)
@@ -142,6 +145,29 @@ def _run_ctl(args: argparse.Namespace) -> Iterator[str]:
     yield answer["done"] if "done" in answer else json.dumps(answer, indent=1)
 
 
+def _cluster(commands: Subparsers) -> None:
+    text = "start, show or stop a cluster of machines (for cluster.address) by hand"
+    cluster = commands.add_parser("cluster", help=text, description=text, epilog=_BY_HAND, formatter_class=_AS_WRITTEN)
+    kinds = cluster.add_subparsers(required=True, metavar="up|status|down")
+    text = "start a node on this machine: the head of a new cluster or, with --join, a further node of one"
+    up = _add(kinds, "up", _later("cluster", "up_command"), text, _BY_HAND)
+    text = "address by which other machines reach this one (default: its only one), and port of the head (6379)"
+    up.add_argument("--address", default="", metavar="HOST[:PORT]", help=text)
+    up.add_argument("--join", default="", metavar="HOST:PORT", help="address of the head of the cluster to join")
+    up.add_argument("--loopback", action="store_true", help="listen on 127.0.0.1: a cluster of this machine alone")
+    up.add_argument("--block", action="store_true", help="run until a signal comes, then stop the node")
+    up.add_argument("words", nargs="*", metavar="-- --NAME=VALUE", help="options of `ray start`")
+    text = "print the nodes of a cluster, and whether it requires a token"
+    status = _add(kinds, "status", _later("cluster", "status_command"), text, _BY_HAND)
+    text = "address of the head (default: the head on this machine)"
+    status.add_argument("address", nargs="?", default="", metavar="HOST:PORT", help=text)
+    text = "file with the cluster's token (default: RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH; on a new head a new token)"
+    for parser in (up, status):
+        parser.add_argument("--token-file", default="", metavar="FILE", help=text)
+    text = "stop the node that `up` started on this machine, with all its processes"
+    _add(kinds, "down", _later("cluster", "down_command"), text, _BY_HAND)
+
+
 def _show(commands: Subparsers) -> None:
     text = "show the samples of a run: what there is, a group side by side, or why one sample got its reward"
     shown = _add(commands, "show", _later("show", "show_command"), text)
@@ -243,7 +269,7 @@ def _later(module: str, name: str) -> Run:
 
 
 def _add(commands: Subparsers, name: str, run: Run, text: str, more: str | None = None) -> argparse.ArgumentParser:
-    layout = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
+    layout = _AS_WRITTEN if more else argparse.HelpFormatter
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text, epilog=more, formatter_class=layout
     )

@@ -1,27 +1,21 @@
 """Checks the tests of a problem set with programs whose verdict is known (``Task.probes``).
 
-    prompts ──▶ probes ──▶ sandbox pool ──▶ Finding per prompt ──▶ DataReport, and a file of what is known
+    prompts ──▶ probes ──▶ sandbox pool ──▶ Finding per prompt ──▶ DataReport
 
 A problem that rejects its own reference punishes right answers; one that accepts an empty answer rewards any answer.
-Judging thousands of references takes minutes, so no run does it at its start: ``overlap check-data`` does, and stores
-the verdicts by the content of the problem. A run on the same problems prints them.
+Judging thousands of references takes minutes, so no run does it at its start: ``overlap check-data`` does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.aio import unwrapped
-from overlap.atomic import write_atomic
 from overlap.core import LeftOut, Probe, Prompt, Task
 from overlap.errors import ConfigError, one_line
 from sandbox.core.nouns import Judgement, Program, Verdict
@@ -34,8 +28,6 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 32
 """Problems whose probes are judged at once: enough to keep every worker busy."""
-PART = 256
-"""Prompts whose findings are kept together."""
 FAILED = "could not be judged"
 OWN_FAULTS = (InvalidProblem, CheckerError)
 """Errors of the sandbox that are the problem's own: it, or its checker, can judge no program."""
@@ -49,7 +41,6 @@ class Finding:
 
     id: str
     place: str
-    digest: str
     reference: str = ""
     """Verdict of its reference, the name of one of ``OWN_FAULTS``, ``FAILED``, or "" where the data has none. Where
     there are several, that of the first that is accepted.
@@ -97,7 +88,7 @@ class Finding:
         return self.place or self.id
 
     def to_json(self) -> dict[str, Any]:
-        row = {name: value for name, value in asdict(self).items() if name not in ("digest", "remarks")}
+        row = {name: value for name, value in asdict(self).items() if name != "remarks"}
         return {"place": row.pop("place"), "findings": self.faults, "notes": self.notes, **row}
 
 
@@ -200,23 +191,11 @@ async def check_problems(
     return DataReport(tuple(task.result() for task in running))
 
 
-async def check_in_parts(
-    judge: JudgeProgram, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
-) -> AsyncIterator[DataReport]:
-    """``check_problems`` a part at a time, so that an early end keeps its findings; ``live`` gets the progress."""
-    for at in range(0, len(prompts), PART):
-        part = prompts[at : at + PART]
-        on_progress = partial(lambda before, done: live(f"judged {before + done}/{len(prompts)}"), at)
-        yield await check_problems(judge, task, part, progress=on_progress)
-
-
 async def _probe(judge: JudgeProgram, task: Task, prompt: Prompt) -> Finding:
     said: dict[str, Any] = {}
-    digest = ""
     for probe in task.probes(prompt):
         verdict, cause, weak = await _best(judge, probe)
         if probe.kind == "reference":
-            digest = digest_of(probe, task.packages)
             said["reference"], said["message"], said["weak"] = verdict, cause, weak
         else:
             said[probe.kind] = verdict == Verdict.AC
@@ -224,7 +203,7 @@ async def _probe(judge: JudgeProgram, task: Task, prompt: Prompt) -> Finding:
             said.setdefault("fault", cause)
         if verdict in (error.__name__ for error in OWN_FAULTS):
             said.setdefault("broken", f"{verdict}: {cause}")
-    return Finding(prompt.id, prompt.place, digest, remarks=prompt.notes, **said)
+    return Finding(prompt.id, prompt.place, remarks=prompt.notes, **said)
 
 
 async def _best(judge: JudgeProgram, probe: Probe) -> tuple[str, str, bool]:
@@ -235,12 +214,11 @@ async def _best(judge: JudgeProgram, probe: Probe) -> tuple[str, str, bool]:
     for program in probe.programs:
         try:
             judgement = await judge(probe.problem, program)
-        except (IsolationUnavailable, ToolchainMissing):
-            raise
-        except OWN_FAULTS as error:
-            outcomes.append((type(error).__name__, str(error), False))
         except SandboxError as error:
-            outcomes.append((FAILED, f"{type(error).__name__}: {error}", False))
+            if isinstance(error, IsolationUnavailable | ToolchainMissing):
+                raise
+            kind, own = type(error).__name__, isinstance(error, OWN_FAULTS)
+            outcomes.append((kind, str(error), False) if own else (FAILED, f"{kind}: {error}", False))
         else:
             outcomes.append((str(judgement.verdict), _cause(judgement), judgement.weak))
             if judgement.verdict is Verdict.AC:
@@ -254,58 +232,6 @@ def _cause(judgement: Judgement) -> str:
     if failed:
         return f"test {failed[0].index + 1}: {failed[0].message}"
     return one_line(judgement.compile_log)
-
-
-def digest_of(probe: Probe, packages: Sequence[str]) -> str:
-    """Names what was judged by its content: tests, limits and all that stands around a program, and the programs."""
-    p, text = probe.problem, hashlib.sha256()
-    parts = [*map(str, (p.kind, p.fn_name, p.preamble, p.compare, repr(p.limits), repr(p.checker))), *packages]
-    parts += [part for case in p.cases for part in (case.input, case.expected or "")]
-    parts += [part for program in probe.programs for part in (program.language, program.source)]
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        text.update(len(data).to_bytes(8, "little") + data)
-    return text.hexdigest()[:24]
-
-
-def remember(path: Path, report: DataReport) -> None:
-    """Add the verdicts of references to the file of what is known (atomically). A cache: what fails is let be."""
-    judged = (f for f in report.findings if f.digest and f.reference != FAILED)  # our fault is no verdict to keep
-    known = {**known_references(path), **{f.digest: f.reference for f in judged}}
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(known))
-
-
-def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:
-    """What is known of the references of ``prompts``, for a person; "" where they bring none.
-
-    Judges nothing, and reads the tests only where something is known at all.
-    """
-    firsts = ((prompt, next(iter(task.probes(prompt)), None)) for prompt in prompts)
-    probes = [(prompt, probe) for prompt, probe in firsts if probe is not None and probe.kind == "reference"]
-    if not probes:
-        return ""
-    known = known_references(path)
-    verdicts = [(p, known.get(digest_of(probe, task.packages), "")) for p, probe in probes] if known else []
-    judged = [(p, verdict) for p, verdict in verdicts if verdict not in ("", FAILED)]
-    if not judged:
-        return f"{len(probes)}, not judged yet: `overlap check-data FILE` judges them"
-    rejected = [(p.place or p.id, verdict) for p, verdict in judged if verdict != Verdict.AC]
-    unjudged = f", {len(probes) - len(judged)} not judged yet" if len(judged) < len(probes) else ""
-    if not rejected:
-        return f"{len(judged)} accepted{unjudged}"
-    place, verdict = rejected[0]
-    return f"{len(rejected)} of {len(judged)} REJECTED by their own tests, first {place} ({verdict}){unjudged}"
-
-
-def known_references(path: Path) -> Mapping[str, str]:
-    """Verdicts by ``digest_of`` what was judged; a file that is missing or broken holds none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def open_pool(cfg: Config, task: Task, scratch: Path) -> Pool:

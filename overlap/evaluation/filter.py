@@ -14,7 +14,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from overlap.core import Generator, Prompt, Verifier
@@ -96,28 +96,24 @@ async def filter_problems(
     if bounds.heldout >= len(prompts):
         raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
     rate = await measure_pass_rate(generator, verifier, prompts, samples, progress=progress, stall_s=stall_s)
-    try:
-        report = FilterReport(rate, split_tallies(rate.tallies, bounds))
-    except ConfigError as error:  # the measurement took its time, and is not thrown away
-        report = FilterReport(rate, split_tallies(rate.tallies, replace(bounds, heldout=0)))
-        write_split(report, out, source)
-        way_out = f"{error.way_out}; {out} has the measurement, with none held out"
-        raise ConfigError(error.field, error.value, way_out) from error
+    report = FilterReport(rate, split_tallies(rate.tallies, bounds))
     write_split(report, out, source)
+    if bounds.heldout and "train" in report.counts and "heldout" not in report.counts:
+        way_out = f"no more problems are kept; hold out fewer; {out} has the measurement, with none held out"
+        raise ConfigError("heldout", bounds.heldout, way_out)
     return report
 
 
 def split_tallies(tallies: Sequence[ProblemTally], bounds: SplitBounds) -> tuple[str, ...]:
     """The split of each tally. Deterministic: kept problems are ordered by pass rate and picked at even steps.
 
-    Problems that were never scored, or that no sample or every sample solved, are "dropped" whatever the bounds.
+    Problems that were never scored, or that no sample or every sample solved, are "dropped" whatever the bounds. None
+    is held out where there are no more than are to be.
     """
     kept = [i for i, t in enumerate(tallies) if t.samples and 0 < t.passes < t.samples]
     kept = [i for i in kept if bounds.low <= tallies[i].rate <= bounds.high]
-    if kept and bounds.heldout >= len(kept):
-        raise ConfigError("heldout", bounds.heldout, f"only {len(kept)} problems are kept; hold out fewer")
     ranked = sorted(kept, key=lambda i: (tallies[i].rate, tallies[i].id))
-    heldout = set(_evenly(ranked, bounds.heldout))
+    heldout = set(_evenly(ranked, bounds.heldout if bounds.heldout < len(kept) else 0))
     rest = [i for i in ranked if i not in heldout]
     train = set(_evenly(rest, bounds.train or len(rest)))
     return tuple("heldout" if i in heldout else "train" if i in train else "dropped" for i in range(len(tallies)))

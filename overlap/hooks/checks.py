@@ -36,9 +36,9 @@ def named_trackers(cfg: Config) -> dict[str, Any]:
 def _made(field: str, name: str, path: str) -> Any:
     try:
         return import_named(field, path, kind="class", example="my_module:MyClass")()
-    except OverlapError:
-        raise
     except (Exception, SystemExit) as error:  # whatever the user's class raises
+        if isinstance(error, OverlapError):
+            raise
         way_out = f"cannot be made without arguments: it {described_error(error)}"
         raise ConfigError(field, name, way_out) from error
 
@@ -77,10 +77,8 @@ def _misfit(callback: Any, name: str) -> str:
         return ""
     try:
         inspect.signature(method).bind(None, None)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         where = line_of(method)
         place = f" ({where})" if where else ""
         return f"cannot be called with run and event: {error}{place}; {wanted}"
-    except ValueError:  # written in C, without a signature
-        return ""
     return ""

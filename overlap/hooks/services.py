@@ -48,11 +48,7 @@ class TensorBoard:
         if value:
             lines = json.dumps(value, indent=1, default=str).splitlines()
             writer.add_text(tag, "\n".join(f"    {line}" for line in lines), step)
-        try:
-            writer.flush()
-        except OSError:
-            self._close()  # it writes nothing more; the next row begins another file
-            raise
+        writer.flush()
 
     def _open(self, run: CallbackRun) -> Any:
         if self._writer is None:

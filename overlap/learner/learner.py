@@ -172,10 +172,8 @@ class ProcessLearner:
         """
         partial = partial_path(path)
         try:
-            ranks = self._running
-            async with ranks.saving(partial) as folders:
-                each = [(folder, kind) for folder in folders]
-                version: int = await ranks.call("save", timeout_s=SAVE_S, each=each)
+            # Absolute: the ranks have a working directory of their own.
+            version: int = await self._running.call("save", partial.absolute(), kind, timeout_s=SAVE_S)
             await asyncio.to_thread(sync, partial)
             await shielded_thread(replace, partial, path)
             return version
@@ -188,9 +186,8 @@ class ProcessLearner:
         """
         state = await asyncio.to_thread(read_state, path, self._cfg)
         await asyncio.to_thread(check_base, path, state, self._policy)
-        ranks = self._running
-        async with ranks.loading(path, recut=not state.fits(self._cfg)) as folders:
-            await ranks.call("restore", timeout_s=SAVE_S, each=[(folder, state) for folder in folders])
+        folder = await asyncio.to_thread(path.absolute)
+        await self._running.call("restore", folder, state, timeout_s=SAVE_S)
         self._version = state.version
 
     async def wait_dead(self) -> None:

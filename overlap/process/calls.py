@@ -114,14 +114,14 @@ async def connect(
     """Start ``python -m module FD`` and connect to it. Options and errors are those of ``ChildProcesses.spawn``."""
     with life.starting(title):
         ours, theirs = socket.socketpair()
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(ours)
         with theirs:
             fds = [theirs.fileno()]
             life.spawn(title, ["-P", "-m", module, str(fds[0])], environment, pass_fds=fds, **options)
-        return await asyncio.open_connection(sock=ours)
-    except BaseException:
-        ours.close()
-        raise
+        connected = await asyncio.open_connection(sock=ours)
+        undo.pop_all()
+    return connected
 
 
 class CallServer:

@@ -123,7 +123,7 @@ def _data_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     bound = cfg.data.drop_solved
     solved = f"; left out of later epochs once solved at {bound:g} or more" if bound else ""
     lines.append(("prompts", f"{len(inputs.train)} to train on, {len(inputs.heldout)} held out{solved}"))
-    return lines + left_out_lines(inputs) + ([("references", inputs.references)] if inputs.references else [])
+    return lines + left_out_lines(inputs)
 
 
 def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ from typing import Any
 from overlap.config.fields import Config
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, blaming, one_line
-from overlap.evaluation.data_check import recall
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits
 from overlap.placement.devices import devices_here, with_dtype
@@ -33,8 +32,6 @@ class RunInputs:
     heldout: tuple[Prompt, ...]
     splits: Mapping[str, PromptSplit] = field(default_factory=dict)
     """By split: what the task's data gave, with the rows that are left out."""
-    references: str = ""
-    """What is known of the training set's reference solutions; "" where it has none."""
     critic: Path | None = None
     """The checkpoint that a critic starts from, where there is one."""
     reference: Path | None = None
@@ -50,7 +47,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     from overlap.learner.learner import check_functions
     from overlap.policy.resolve import resolve_policy
     from overlap.run.agent_command import check_agent
-    from overlap.task import check_rollout, check_task, load_task, user_code
+    from overlap.task import check_rollout, check_task, load_task
 
     with output(scratch / "prepare.log"):
         cfg = with_dtype(cfg)
@@ -74,20 +71,11 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     if cfg.run.eval_every and not heldout:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
-    with user_code(f"{type(task).__qualname__}.probes"):
-        references = recall(checked_file(), task, train)
-    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, references, critic, reference)
+    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, critic, reference)
 
 
 def _named(task: object) -> str:
     return (task if isinstance(task, type) else type(task)).__name__
-
-
-def checked_file() -> Path:
-    """Where ``overlap check-data`` keeps which references were accepted."""
-    from overlap.policy.resolve import policies_dir
-
-    return policies_dir().parent / "checked.json"
 
 
 def load_tokenizer(policy: Path) -> Any:

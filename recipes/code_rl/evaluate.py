@@ -25,7 +25,6 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
-from overlap.evaluation.answer_file import AnswerFile, SamplingOptions, complete_answers
 from overlap.json_types import to_json_types
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits, filter_prompts
 from overlap.placement.devices import devices_here, with_dtype
@@ -36,6 +35,7 @@ from overlap.record.logs import quiet
 from overlap.record.progress import Progress
 from overlap.run.run_inputs import RunInputs, load_tokenizer
 from recipes.code_rl import evaluation_report as report
+from recipes.code_rl.answer_file import AnswerFile, SamplingOptions, complete_answers
 from recipes.code_rl.command_line import Parser, counts, day
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,

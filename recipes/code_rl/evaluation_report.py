@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from overlap.evaluation.answer_file import AnswerFile
 from overlap.evaluation.evaluate import PassRate
 from overlap.pipeline.dataset_filter import PromptSplit
 from overlap.record.report import hardware, versions
+from recipes.code_rl.answer_file import AnswerFile
 from recipes.code_rl.evaluation_sets import EvaluationSet
 
 FORMAT = 1

@@ -29,7 +29,7 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
-from overlap.evaluation.data_check import FAILED, check_problems, digest_of, known_references, open_pool, remember
+from overlap.evaluation.data_check import FAILED, check_problems, open_pool
 from overlap.pipeline.dataset_filter import PromptSplit
 from overlap.process.interrupts import handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
@@ -38,13 +38,13 @@ from overlap.record.out_file import OutFile
 from overlap.rows.row import own_split
 from overlap.rows.sources import source_rows
 from overlap.run.open_close import open_components
-from overlap.run.run_inputs import checked_file
 from overlap.task import Task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import load_problems, long_integers, read_problems
 from recipes.code_rl.evaluation_sets import KNOWN, check_source
+from recipes.code_rl.kept_verdicts import digest_of, keep_verdicts, kept_verdicts, known_verdicts
 from recipes.code_rl.probes import probes
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
@@ -228,7 +228,7 @@ class Preparation:
             yield from ((problem.place or problem.id, problem.statement) for problem in found.problems)
 
     async def _choose(self, pool: Pool, task: References, judging: Judging, filters: Filters, console: Console) -> None:
-        outcome, known = self.outcome, dict(known_references(checked_file()))
+        outcome, known = self.outcome, known_verdicts(kept_verdicts())
         found = candidates(self.sources, judging, filters, outcome)
         for part in iter(lambda: list(itertools.islice(found, PART)), []):
             verdicts = await self._verdicts(pool, task, [problem for _, problem in part], known)
@@ -247,13 +247,13 @@ class Preparation:
             return [("", "")] * len(problems)
         prompts = [Prompt(problem.id, (), data=problem, place=problem.place) for problem in problems]
         digests = [next((digest_of(probe, task.packages) for probe in task.probes(p)), "") for p in prompts]
-        asked = [p for p, digest in zip(prompts, digests, strict=True) if digest and digest not in known]
-        report = await check_problems(pool.judge, task, asked)
-        remember(checked_file(), report)
-        found = {f.digest: (f.reference, f.message or f.fault) for f in report.findings}
+        asked = {d: p for p, d in zip(prompts, digests, strict=True) if d and d not in known}
+        report = await check_problems(pool.judge, task, list(asked.values()))
+        found = {d: (f.reference, f.message or f.fault) for d, f in zip(asked, report.findings, strict=True)}
         self.outcome.judged += len(asked)
         self.outcome.known += sum(digest in known for digest in digests)
         known.update({digest: verdict for digest, (verdict, _) in found.items() if verdict != FAILED})
+        keep_verdicts(kept_verdicts(), known)
         return [found.get(digest) or (known.get(digest, ""), "") for digest in digests]
 
 

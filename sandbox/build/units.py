@@ -26,7 +26,7 @@ from sandbox.jail.run import JailedRun
 from sandbox.languages import toolchain
 from sandbox.languages.cpp_call import argument_types
 from sandbox.languages.language import Language, LanguageHarness
-from sandbox.languages.layout import Misnamed, ProgramLayout, lay_out, named_for_compiler
+from sandbox.languages.layout import CompileError, ProgramLayout, lay_out, named_for_compiler
 
 _RUNTIME_BYTES: Final = 80 * MIB  # left to a managed runtime beside its heap, so that it collects in time
 _YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap; a large array must fit into the rest
@@ -92,7 +92,7 @@ def compose(
     """Compose the compilation of a program for a problem (of the cases only an assert's is part of it), or of a checker
     or an interactor.
 
-    Raises ToolchainMissing, and Misnamed where the program is at fault.
+    Raises ToolchainMissing, and CompileError where the program is at fault.
     """
     layout = lay_out(language, Program(program)) if isinstance(program, str) else program
     layout = named_for_compiler(language, layout)
@@ -122,7 +122,7 @@ def compose(
     if not is_native_language(language) and not interpreted:
         kept.add(language.artifact)
     if taken := {name.partition("/")[0] for name in files} & kept:
-        raise Misnamed(f"{min(taken)!r} is the name of a file of the judge; give yours another")
+        raise CompileError(f"{min(taken)!r} is the name of a file of the judge; give yours another")
     texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
     artifact = layout.main if interpreted else language.artifact
     more = (part for words, part in language.asked_for if any(word in text for word in words for text in texts))
@@ -234,7 +234,7 @@ def forget_macros(source: str, preamble: str) -> str:
     """Return lines for C's preprocessor after which a program's macros hold no longer, and a preamble's hold again.
 
     Constants in capitals may be the test's as well, so they stay, but for those of the standard's headers. Raises
-    Misnamed for a spelling that hides the name of a macro.
+    CompileError for a spelling that hides the name of a macro.
     """
     source, preamble = (_SPLICE.sub("", text) for text in (source, preamble))
     again = _STANDARD | _BOOL | {found[1]: found[0] for found in _GIVEN.finditer(preamble)}
@@ -242,7 +242,7 @@ def forget_macros(source: str, preamble: str) -> str:
     for found in _DEFINE.finditer(source):
         name, takes_arguments = found[1], found[2]
         if name is None:
-            raise Misnamed("a comment hides the name of a macro; write '#define NAME'")
+            raise CompileError("a comment hides the name of a macro; write '#define NAME'")
         constant = name.isupper() and not (takes_arguments or name.startswith("_") or name in _DECIDES)
         if name in again or not constant:
             lines |= {f"#undef {name}": None, again.get(name, ""): None}

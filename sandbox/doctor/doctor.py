@@ -13,6 +13,7 @@ import select
 import signal
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from subprocess import PIPE, TimeoutExpired
 from typing import Final
@@ -73,13 +74,11 @@ def examine() -> Report:
     lines = _mechanisms()
     tier: Isolation | None = None
     for name in TIERS:
-        try:
-            detail = in_fresh_jails(lambda jail: ", ".join(jail.mechanisms), name)
-            tier = tier or name
-            lines.append(Line(f"tier {name}", True, detail, needed=False))
-        except SandboxError as error:
-            repair = _QUIET if isinstance(error, Starved | WorkerDied) else "see the FAIL lines above"
-            lines.append(Line(f"tier {name}", False, str(error), repair, needed=False))
+        made = _jailed(
+            f"tier {name}", name, lambda jail: (True, ", ".join(jail.mechanisms)), "see the FAIL lines above"
+        )
+        tier = tier or (name if made.passed else None)
+        lines.append(made)
     return Report((*lines, _memory(), *_toolchains(tier)), tier)
 
 
@@ -104,8 +103,6 @@ def _probe() -> dict[str, str]:
         process = start_process("doctor.doctor", [], [], stdout=PIPE)
         try:
             return dict(json.loads(process.communicate(timeout=_PROBE_S)[0] or b"{}"))
-        except ValueError:
-            return {}
         except TimeoutExpired:
             process.kill()
             process.communicate()
@@ -122,12 +119,17 @@ def _toolchain(tier: Isolation, language: Language) -> Line:
         return self_test(Judge(jail, Builder(os.path.join(jail.directory, "build"))), language)
 
     repair = f"install {language.package}" if language.package else "use another interpreter"
+    return _jailed(f"language {language.name}", tier, test, repair)
+
+
+def _jailed(name: str, tier: Isolation, test: Callable[[Jail], tuple[bool, str]], repair: str) -> Line:
+    """The outcome of a test in a jail of its own."""
     try:
         passed, detail = in_fresh_jails(test, tier)
     except SandboxError as error:
         passed, detail = False, str(error)
         repair = _QUIET if isinstance(error, Starved | WorkerDied) else repair
-    return Line(f"language {language.name}", passed, detail, "" if passed else repair, needed=False)
+    return Line(name, passed, detail, "" if passed else repair, needed=False)
 
 
 def main() -> None:
@@ -175,11 +177,9 @@ def _mount_room() -> None:
 def _filter() -> None:
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     seccomp.install_filter()
-    try:
+    with suppress(PermissionError):
         linux.unshare(linux.CLONE_NEWUSER)
-    except PermissionError:
-        return
-    raise AssertionError("the filter was loaded, but does not filter")
+        raise AssertionError("the filter was loaded, but does not filter")
 
 
 def _listener() -> None:
@@ -207,11 +207,9 @@ def _landlock() -> None:
     ruleset = landlock.build(read=("/usr",), write=())
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
     landlock.restrict(ruleset)
-    try:
+    with suppress(PermissionError):
         os.listdir("/etc")
-    except PermissionError:
-        return
-    raise AssertionError("the rules were loaded, but have no effect")
+        raise AssertionError("the rules were loaded, but have no effect")
 
 
 def _scoped() -> None:

@@ -18,9 +18,10 @@ from sandbox.core.problem import Problem
 from sandbox.jail.run import RunResult
 from sandbox.judging.assert_apart import Apart
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, PreparedProgram
+from sandbox.judging.prepared import PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision, check_beside, decide_frame, decide_limits
 from sandbox.languages.language import Language
+from sandbox.languages.layout import CompileError
 from sandbox.zygote.run_clock import WALL_STRETCH
 
 _MEMORY_BYTES: Final = 1024 * MIB  # of the test's side, which holds what the program sends

@@ -44,9 +44,10 @@ from sandbox.jail.run import RunResult
 from sandbox.judging import referee
 from sandbox.judging.frames import Frame
 from sandbox.judging.lanes import Lane, Outcome, Side
-from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
+from sandbox.judging.prepared import PreparedProgram, encode_files
 from sandbox.judging.verdicts import Decision, check_beside, decide_ending
 from sandbox.languages.language import Language
+from sandbox.languages.layout import CompileError
 from sandbox.zygote.run_clock import WALL_STRETCH
 
 _PARTING_CPU_S: Final = 0.5  # of a program that was rejected; at most a quarter of its limit

@@ -29,7 +29,7 @@ from sandbox.jail.run import RunResult
 from sandbox.judging import apart, interactive, python_asserts
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import cancellable
-from sandbox.judging.prepared import CompileError, PreparedProgram
+from sandbox.judging.prepared import PreparedProgram
 from sandbox.judging.referee import NEXT_PASS, Referee
 from sandbox.judging.tries import in_fresh_jails
 from sandbox.judging.verdicts import (
@@ -43,6 +43,7 @@ from sandbox.judging.verdicts import (
 )
 from sandbox.languages import toolchain
 from sandbox.languages.language import Language
+from sandbox.languages.layout import CompileError
 from sandbox.languages.table import find_language
 
 _WEAK_PLAN: Final = python_asserts.Plan((), (), weak=True)

@@ -23,21 +23,13 @@ from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
 from sandbox.kernel.memfd import new_memfd, seal_memfd
-from sandbox.languages.layout import Misnamed, ProgramLayout, lay_out
+from sandbox.languages.layout import CompileError, ProgramLayout, lay_out
 from sandbox.languages.table import find_language
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
 _numbers: Final = itertools.count(1)
 Files = tuple[tuple[str, bytes], ...]
-
-
-class CompileError(Exception):
-    """The program does not compile; the message is the log. ``cause``: the limit that ended the compiler, or ""."""
-
-    def __init__(self, log: str, cause: str = "") -> None:
-        super().__init__(log)
-        self.cause = cause
 
 
 class PreparedProgram:
@@ -72,10 +64,7 @@ class PreparedProgram:
         """Raises CompileError, SandboxError."""
         if len(self.program.source) + sum(len(text) for _, text in self.program.files) > SOURCE_BYTES_MAX:
             raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
-        try:
-            self.layout = lay_out(self.language, self.program)
-        except Misnamed as error:
-            raise CompileError(str(error)) from error
+        self.layout = lay_out(self.language, self.program)
         if self.language.warm:
             self.code = new_memfd("code")
         elif self.problem.kind != "assert":
@@ -84,10 +73,7 @@ class PreparedProgram:
 
     def build(self, case: Case) -> None:
         """Compile the program, an assert problem's together with the test of the case. No run may be in progress."""
-        try:
-            self.unit = units.compose(self.language, self.problem, self.layout, case, decides=self.decides)
-        except Misnamed as error:
-            raise CompileError(str(error)) from error
+        self.unit = units.compose(self.language, self.problem, self.layout, case, decides=self.decides)
         build = self.builder.build(self.jail, self.unit, cancel_fd=self.cancel_fd)
         self.log = build.log
         if build.artefact is None:

@@ -22,6 +22,8 @@ the program's fault.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,8 +33,9 @@ from sandbox.core.problem import Convention, Problem
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail.run import RunResult
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Files, PreparedProgram, encode_files
+from sandbox.judging.prepared import Files, PreparedProgram, encode_files
 from sandbox.judging.verdicts import ACCEPTED, Decision, decide_limits
+from sandbox.languages.layout import CompileError
 from sandbox.languages.table import LANGUAGES
 
 HARNESS: Final = {"digits": 100_000, "chance": None}
@@ -95,10 +98,8 @@ class Referee:
         """The referee has accepted a run for this case, so its state may come from the program."""
 
     def __enter__(self) -> Referee:
-        try:
+        with self._compiled():
             self.prepared.__enter__()
-        except CompileError as error:
-            raise self.fault(f"does not compile: {str(error)[:2000]}") from error
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -129,11 +130,17 @@ class Referee:
         kattis = self.convention == "kattis"
         files = self.files(case) + (() if kattis else ((_OUTPUT, output),))
         stdin = output if kattis else b""
-        try:
+        with self._compiled():
             done, frame = self.prepared.run(limits, stdin, **self.how(case), files=files)
+        return self.read(done, frame, limits)
+
+    @contextmanager
+    def _compiled(self) -> Iterator[None]:
+        """Raise the referee's own fault where it does not compile."""
+        try:
+            yield
         except CompileError as error:
             raise self.fault(f"does not compile: {str(error)[:2000]}") from error
-        return self.read(done, frame, limits)
 
     def _decides(self, case: Case, output: bytes, limits: Limits) -> bool:
         try:

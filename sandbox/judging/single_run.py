@@ -10,9 +10,10 @@ from sandbox.core.checks import encode_text, printable
 from sandbox.core.nouns import Program, Verdict
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
-from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
+from sandbox.judging.prepared import PreparedProgram, encode_files
 from sandbox.judging.verdicts import decide_ending
 from sandbox.languages import toolchain
+from sandbox.languages.layout import CompileError
 from sandbox.languages.table import find_language
 
 if TYPE_CHECKING:

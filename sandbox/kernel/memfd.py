@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import ExitStack
 from typing import Final
 
 _SEALED: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
@@ -11,17 +12,15 @@ _SEALED: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fc
 
 def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
     """Create anonymous memory as a file. Sealed, nobody can change its content, and only its owner its times."""
-    fd = new_memfd(name)
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.close, fd := new_memfd(name))
         written = 0
         while written < len(content):  # without moving the place where a program begins to read
             written += os.pwrite(fd, memoryview(content)[written:], written)
         if seal:
             os.fchmod(fd, 0o555)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED if seal else fcntl.F_SEAL_SEAL)
-    except BaseException:
-        os.close(fd)
-        raise
+        undo.pop_all()
     return fd
 
 

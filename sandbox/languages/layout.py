@@ -22,8 +22,14 @@ from sandbox.languages.language import Language
 _UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class Misnamed(Exception):
-    """A name that cannot be used or is missing: the fault of whoever wrote the program."""
+class CompileError(Exception):
+    """The program does not compile, or a name of its files cannot be used; the message is the log. ``cause``: the limit
+    that ended the compiler, or "".
+    """
+
+    def __init__(self, log: str, cause: str = "") -> None:
+        super().__init__(log)
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class ProgramLayout:
 
 
 def lay_out(language: Language, program: Program) -> ProgramLayout:
-    """Raises Misnamed, also where there is no file to start in."""
+    """Raises CompileError, also where there is no file to start in."""
     start = program.entry if language.starts_in_class else ""
     for name in (start, *(name for name, _ in program.files)):
         _check_name(name)
@@ -51,7 +57,7 @@ def lay_out(language: Language, program: Program) -> ProgramLayout:
         return ProgramLayout(language.source, program.source, (language.source,), (), start=start)
     names = sorted(name for name, _ in program.files if name.endswith(language.suffixes))
     if not names:
-        raise Misnamed(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
+        raise CompileError(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
     main = _main(language, program.entry, names)
     compiled = [name for name in names if name != main] if language.together else []
     if language.one_folder:
@@ -74,9 +80,9 @@ def _plain(name: str) -> str:
 
 
 def _check_name(name: str) -> None:
-    """Every name is an argument of a compiler or stands in its messages. Raises Misnamed."""
+    """Every name is an argument of a compiler or stands in its messages. Raises CompileError."""
     if _UNUSABLE.search(name) or len(name) > NAME_MAX:
-        raise Misnamed(
+        raise CompileError(
             f"the name {quoted(name)} has control characters, or more than {NAME_MAX}; use one like 'util.py'"
         )
 
@@ -84,7 +90,7 @@ def _check_name(name: str) -> None:
 def _main(language: Language, entry: str, names: list[str]) -> str:
     if entry and not language.starts_in_class:
         if entry not in names:
-            raise Misnamed(f"entry={entry!r} is none of its sources: {', '.join(names)}")
+            raise CompileError(f"entry={entry!r} is none of its sources: {', '.join(names)}")
         return entry
     wanted = [f"{entry.replace('.', '/')}{suffix}".lower() for suffix in language.suffixes] if entry else []
     for name in names:

@@ -12,7 +12,8 @@ from sandbox.build.builder import Builder
 from sandbox.core.nouns import Isolation, Limits, Program
 from sandbox.errors import SandboxError
 from sandbox.jail.jail import Jail
-from sandbox.judging.prepared import CompileError, PreparedProgram
+from sandbox.judging.prepared import PreparedProgram
+from sandbox.languages.layout import CompileError
 from sandbox.languages.table import find_language
 from sandbox.session.output import Ended, read_end, shorten
 

@@ -99,13 +99,12 @@ class LiveState:
     def call(self, code: str, timeout_s: float) -> Output:
         """Run the code in the current state, or in a new one. Raises SandboxError: Cancelled after `cancel`."""
         start = time.monotonic()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             fresh = not self._goes_on()
             jail, channel = self._begin() if fresh else self._held()
             call, ending = self._ask(jail, channel, code, timeout_s)
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
         ended, cause = ending or (None, "")
         out, err = (stream.text() for stream in call.shown)
         return Output(out, err, call.value, call.error, ended, cause, fresh, time.monotonic() - start)

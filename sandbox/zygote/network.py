@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
@@ -24,14 +24,12 @@ def listen_on_loopback() -> socket.socket:
     for path in _BUFFERS:
         with suppress(OSError), open(path, "w", encoding="ascii") as file:  # a container may show it read-only
             file.write(_BUFFER_SIZES)
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
+    with ExitStack() as undo:
+        listener = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP))
         _, flags = _REQUEST.unpack(fcntl.ioctl(listener, _GET_FLAGS, _REQUEST.pack(b"lo", 0)))
         fcntl.ioctl(listener, _SET_FLAGS, _REQUEST.pack(b"lo", flags | _UP))
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind(("127.0.0.1", 0))
         listener.listen(_BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
+        undo.pop_all()
     return listener

@@ -28,8 +28,7 @@ from overlap.policy.tiny import make_tiny_policy
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 CLEAN_S, LOST_S, STEP_S = 15.0, 90.0, 600.0
 CONFIG = ROOT / "recipes" / "code_rl" / "configs" / "smoke.yaml"
-ENGINE, RANK, APART = "overlap.generate.host", "overlap.learner.rank", "/mnt/state"
-"""A folder of the head's own; what is below /tmp all machines share."""
+ENGINE, RANK = "overlap.generate.host", "overlap.learner.rank"
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +44,9 @@ def start(machines: Machines) -> Iterator[Callable[..., Command]]:
 
 
 @pytest.fixture
-def far(machines: Machines, start: Callable[..., Command], policy: Path) -> Callable[..., Command]:
+def far(machines: Machines, start: Callable[..., Command], policy: Path, shared: Path) -> Callable[..., Command]:
     """A driver of ranks, which takes steps."""
-    return partial(start, SUPPORT / "ranks_driver.py", machines.address, policy, APART)
+    return partial(start, SUPPORT / "ranks_driver.py", machines.address, policy, shared / "state")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +112,7 @@ def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_die
 
 @pytest.mark.wide
 def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkpoint_is_gone_on_with_there(
-    machines, far, policy, tmp_path
+    machines, far, policy, shared, tmp_path
 ) -> None:
     ran = far("step", "save", "step", "restore", "step")
     assert ran.end() == 0, ran.text
@@ -130,7 +129,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
             return {"probe": await learner.logprobs(PROBE), "weights": digest(update.info), **report.metrics}
 
         here = [await step(), await step()]
-        await learner.restore(Path(f"/proc/{machines.head.init}/root{APART}"))
+        await learner.restore(shared / "state")
         return [*here, await step()]
 
     here = run(policy, tmp_path, CFG, use)

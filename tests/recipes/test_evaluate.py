@@ -14,12 +14,12 @@ from samples import SAMPLES
 
 from overlap.config.load import load_config
 from overlap.errors import ConfigError
-from overlap.evaluation.answer_file import AnswerFile, SamplingOptions
 from overlap.placement.devices import Devices
 from overlap.placement.seats import place
 from overlap.policy.resolve import resolve_policy
 from overlap.policy.tiny import make_tiny_policy
 from recipes.code_rl import evaluate
+from recipes.code_rl.answer_file import AnswerFile, SamplingOptions
 from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here, located, main, sampling_settings
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,

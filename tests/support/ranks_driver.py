@@ -49,10 +49,10 @@ async def play(learner: ProcessLearner, folder: Path, steps: list[str]) -> None:
 
 
 async def main(address: str, policy: Path, folder: Path, steps: list[str], scratch: Path) -> None:
-    cfg = replace(CFG, cluster=ClusterConfig(address))
+    cfg = replace(CFG, cluster=ClusterConfig(address), run=replace(CFG.run, dir=str(folder.parent)))
     placed = await asyncio.to_thread(seat, cfg, engine=False)
     say("placed", lines=dict(placed.lines()))
-    prepared = RunInputs(cfg, None, policy, None, (), (), {}, "", None)  # type: ignore[arg-type]
+    prepared = RunInputs(cfg, None, policy, None, (), (), {}, None)  # type: ignore[arg-type]
     factory = PartFactory(prepared, placed.placement, scratch, scratch / "log", lambda line: say("told", line=line))
     learner = factory.learner()
     try:

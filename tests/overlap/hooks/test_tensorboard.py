@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +61,3 @@ def test_what_came_after_the_checkpoint_is_forgotten(
     board.on_run_start(run, RunStarted(2, resumed=True))
     board.on_step(run, step(3, 0.9))
     assert scalars(tmp_path) == [(1, 0.1), (2, 0.2), (3, 0.9)]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of its own writer
-def test_rows_go_on_in_another_file_once_there_is_room_again(tmp_path: Path) -> None:
-    board, run = TensorBoard(), run_in(tmp_path)
-    board.on_run_start(run, RunStarted(0, resumed=False))
-    board.on_step(run, step(1, 0.1))
-    (file,) = (tmp_path / "events").iterdir()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            board.on_step(run, step(2, 0.2))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    board.on_step(run, step(3, 0.3))
-    assert scalars(tmp_path) == [(1, 0.1), (3, 0.3)]

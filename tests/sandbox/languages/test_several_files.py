@@ -12,7 +12,7 @@ from wide import every, wide
 from sandbox import Case, InvalidProblem, InvalidProgram, Judgement, Limits, Pool, Problem, Program, Verdict
 from sandbox.core.nouns import MIB
 from sandbox.judging.judge import Judge
-from sandbox.languages.layout import Misnamed, lay_out
+from sandbox.languages.layout import CompileError, lay_out
 from sandbox.languages.table import find_language
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
@@ -117,7 +117,7 @@ def test_java_starts_in_the_class_that_is_named(judge: Judge) -> None:
 
 
 def test_no_place_to_start_is_the_programs_fault(judge: Judge) -> None:
-    with pytest.raises(Misnamed, match=r"\.py"):
+    with pytest.raises(CompileError, match=r"\.py"):
         lay_out(find_language("python"), Program(files=(("a.txt", ""),)))
     done = judged(judge, (("a.py", ""), ("b.py", "")), "python", "c.py")
     assert (done.verdict, done.compile_log) == (Verdict.CE, "entry='c.py' is none of its sources: a.py, b.py")

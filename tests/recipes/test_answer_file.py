@@ -12,8 +12,8 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, StageError
-from overlap.evaluation.answer_file import AnswerFile, SamplingOptions, complete_answers
 from overlap.fakes import fake_prompts
+from recipes.code_rl.answer_file import AnswerFile, SamplingOptions, complete_answers
 
 SETTINGS = {"policy": "abc", "temperature": 0.6}
 PROMPTS = fake_prompts(5)
