@@ -10,8 +10,6 @@ is asked nothing any more, and the process there ends with the agent that nobody
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -125,14 +123,13 @@ class RayFleet:
 
 class FarProcess:
     """What a ``Peer`` reads from and writes to: a process of ``life`` on a node, where each of the ``policies`` must be
-    as it is here, and which shall write into the folder ``shared``, where there is one.
+    as it is here. ``folder`` there, which is not there yet, is for files of the process.
     """
 
-    def __init__(
-        self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path], shared: Path | None = None
-    ) -> None:
-        self._fleet, self.node, self._life, self._policies, self._shared = fleet, node, life, policies, shared
+    def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
+        self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
         self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
+        self.folder = Path()
         self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
@@ -147,19 +144,16 @@ class FarProcess:
                     if not await self.ask("run", same_policy, path, await asyncio.to_thread(policy_digest, path)):
                         way_out = "put the same one at the same path of every node, or share the path"
                         raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
-                if self._shared is not None:
-                    await self._check_shared(self._shared)
-                await self.ask("start", f"{title} on node {self.node}", module, dict(environment))
+                there = f"{title} on node {self.node}"
+                self.folder = Path(await self.ask("start", there, module, dict(environment)))
             self._stack = stack.pop_all()
         self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
         return Peer(self._life, title, self._reader, self)
 
-    async def _check_shared(self, folder: Path) -> None:
-        """Raise NodeRefused where the node does not see this folder, or cannot write there."""
-        with tempfile.NamedTemporaryFile(prefix=".seen-", dir=folder) as token:
-            if not await self.ask("run", os.access, token.name, os.W_OK):
-                way_out = "ranks on nodes write checkpoints there: put run.dir on a disk that all nodes share"
-                raise NodeRefused(f"{folder} is not there, or cannot be written: {way_out}")
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function says there. Raises the cause when the life is over."""
+        with self.lost():
+            return await self.ask("run", function, *args)
 
     async def ask(self, name: str, *args: Any) -> Any:
         return await answer_within(self.actor.call(name, *args), ASK_S)

@@ -1,14 +1,19 @@
 """Where engines and learner ranks live that are on nodes. No Ray in here.
 
 brought  ──▶ what has changed of the weights: for an engine by the object store into memory there, of rank 0 here
-saved    ──▶ by each rank, into the run directory, which the nodes of ranks share with the driver
+saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
+loading  ──▶ the same the other way
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +22,15 @@ from overlap.clock import now
 from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending, joined
 from overlap.cluster.ray_cluster import LOOK_S
 from overlap.errors import LearnerError
-from overlap.pieces import in_pieces
+from overlap.pieces import copy_file, files_in, in_pieces
 from overlap.placement.rank_placement import reseated
 from overlap.placement.seats import EngineSeat, Placement, RankSeat
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
 from overlap.weights.copies import WeightCopy
 
+_OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
+"""Files of a saved state that one rank writes, and reads again."""
 OTHER = "with what had changed they were other than here"
 
 
@@ -61,12 +68,10 @@ class FarSite:
 
 
 class RankSite:
-    """A ``Site`` (see ``overlap.learner``) over nodes that see the run directory ``shared``, for one learner after the
-    other of a run.
-    """
+    """A ``Site`` (see ``overlap.learner``) over nodes, for one learner after the other of a run."""
 
-    def __init__(self, fleet: RayFleet, shared: Path, *policies: Path) -> None:
-        self._fleet, self._shared, self._policies = fleet, shared, policies
+    def __init__(self, fleet: RayFleet, *policies: Path) -> None:
+        self._fleet, self._policies = fleet, policies
         self._processes: dict[int, FarProcess] = {}
         self._seats: Sequence[RankSeat] = ()
         self._weights: WeightCopy | None = None
@@ -104,9 +109,28 @@ class RankSite:
         environment = {**environment, **seat.environment}
         if not seat.node:
             return await Peer.start(life, title, module, environment)
-        process = FarProcess(self._fleet, seat.node, life, self._policies, self._shared)
-        self._processes[seat.rank] = process
+        self._processes[seat.rank] = process = FarProcess(self._fleet, seat.node, life, self._policies)
         return await process.start(title, module, environment)
+
+    @asynccontextmanager
+    async def saving(self, life: ChildProcesses, folder: Path) -> AsyncIterator[Sequence[Path]]:
+        async with self._apart(life, folder) as (apart, folders):
+            yield folders
+            for process in apart.values():
+                for name, size in await process.run(files_in, process.folder):
+                    await copy_file(process.folder / name, size, folder / name, read=process.run)
+
+    @asynccontextmanager
+    async def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
+        async with self._apart(life, folder) as (apart, folders):
+            for node, process in apart.items():
+                ranks = {seat.rank for seat in self._seats if seat.node == node}
+                for name, size in await asyncio.to_thread(files_in, folder):
+                    of = _OF_A_RANK.search(name)
+                    there = process.folder / name
+                    if recut or of is None or int(of[1]) in ranks:
+                        await copy_file(folder / name, size, there, write=process.run, where=f" on node {node}")
+            yield folders
 
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         if "path" not in info or (process := self._processes.get(0)) is None:
@@ -132,3 +156,22 @@ class RankSite:
         if self._weights is not None:
             self._weights.close()
             self._weights = None
+
+    @asynccontextmanager
+    async def _apart(
+        self, life: ChildProcesses, folder: Path
+    ) -> AsyncIterator[tuple[dict[str, FarProcess], list[Path]]]:
+        """A process on each node that does not see the folder here, or cannot write there, and the folder of each rank,
+        of which those over there are removed.
+        """
+        apart = {process.node: process for _, process in sorted(self._processes.items(), reverse=True)}
+        above = next(path for path in folder.parents if path.is_dir())
+        with suppress(OSError), tempfile.NamedTemporaryFile(prefix=".seen-", dir=above) as token:
+            for node, process in list(apart.items()):
+                if await process.run(os.access, token.name, os.W_OK):
+                    del apart[node]
+        try:
+            yield apart, [apart[seat.node].folder if seat.node in apart else folder for seat in self._seats]
+        finally:
+            for process in apart.values() if not life.over else ():
+                await process.run(shutil.rmtree, process.folder, True)

@@ -172,8 +172,10 @@ class ProcessLearner:
         """
         partial = partial_path(path)
         try:
-            # Absolute: the ranks have a working directory of their own.
-            version: int = await self._running.call("save", partial.absolute(), kind, timeout_s=SAVE_S)
+            ranks = self._running
+            async with ranks.saving(partial) as folders:
+                each = [(folder, kind) for folder in folders]
+                version: int = await ranks.call("save", timeout_s=SAVE_S, each=each)
             await asyncio.to_thread(sync, partial)
             await shielded_thread(replace, partial, path)
             return version
@@ -186,8 +188,9 @@ class ProcessLearner:
         """
         state = await asyncio.to_thread(read_state, path, self._cfg)
         await asyncio.to_thread(check_base, path, state, self._policy)
-        folder = await asyncio.to_thread(path.absolute)
-        await self._running.call("restore", folder, state, timeout_s=SAVE_S)
+        ranks = self._running
+        async with ranks.loading(path, recut=not state.fits(self._cfg)) as folders:
+            await ranks.call("restore", timeout_s=SAVE_S, each=[(folder, state) for folder in folders])
         self._version = state.version
 
     async def wait_dead(self) -> None:

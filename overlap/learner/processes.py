@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import LearnerDiedError, OverlapError
-from overlap.learner.site import Here, Site
+from overlap.learner.site import Folders, Here, Site
 from overlap.learner.spec import RankSpec
 from overlap.process.calls import PackedCall, Peer, pack_call
 from overlap.process.child_processes import ChildProcesses
@@ -51,7 +51,7 @@ class RankProcesses:
     """``spec.world`` rank processes. The first failure ends them all, and is raised by every call, pending or later."""
 
     def __init__(self, spec: RankSpec, life: ChildProcesses, site: Site | None = None) -> None:
-        self._spec, self._life, self._site = spec, life, site or Here()
+        self._spec, self._life, self._site = spec, life, site or Here(spec.world)
         self._peers: list[Peer] = []
         self._unanswered = 0
 
@@ -136,6 +136,14 @@ class RankProcesses:
             await self._life.close()
             await asyncio.gather(*(peer.close() for peer in self._peers))
             await self._site.close()
+
+    def saving(self, folder: Path) -> Folders:
+        """See ``Site``. The ranks have a working directory of their own."""
+        return self._site.saving(self._life, folder.absolute())
+
+    def loading(self, folder: Path, *, recut: bool) -> Folders:
+        """See ``Site``."""
+        return self._site.loading(self._life, folder.absolute(), recut=recut)
 
     async def publish(self, version: int, timeout_s: float) -> tuple[str, Mapping[str, Any]]:
         """Backend and info of a WeightUpdate, as they are true here."""

@@ -35,6 +35,10 @@ class LearnerState:
     lora_rank: int = 0
     base: str = ""
 
+    def fits(self, cfg: Config) -> bool:
+        """Whether the files are sharded as those of a run by ``cfg``."""
+        return (self.ranks, self.zero_stage) == (cfg.learn.ranks, cfg.learn.zero_stage)
+
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
     """Write beside the shards in ``folder``. Raises OSError."""

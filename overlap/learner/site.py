@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Protocol
 
 from overlap.placement.seats import Placement, RankSeat
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
+
+Folders = AbstractAsyncContextManager[Sequence[Path]]
 
 
 class Site(Protocol):
@@ -23,6 +27,16 @@ class Site(Protocol):
     ) -> Peer:
         """Start ``python -m module FD`` on that seat and connect to it."""
 
+    def saving(self, life: ChildProcesses, folder: Path) -> Folders:
+        """For each rank the folder that it writes into; in the end all that they wrote is in ``folder``, here. Raises
+        RunDirError where it has no room.
+        """
+
+    def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> Folders:
+        """For each rank a folder that has what ``folder``, a saved state, has here; what is of other ranks alone may be
+        missing, unless the state is ``recut`` for these. Raises RunDirError where a machine has no room for it.
+        """
+
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         """What rank 0 says of the weights that it published, as it is true here until the next ones come."""
 
@@ -31,7 +45,10 @@ class Site(Protocol):
 
 
 class Here:
-    """The driver's machine."""
+    """The driver's machine, with so many ranks."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
 
     async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         return placement
@@ -40,6 +57,12 @@ class Here:
         self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: RankSeat
     ) -> Peer:
         return await Peer.start(life, title, module, {**environment, **seat.environment})
+
+    def saving(self, life: ChildProcesses, folder: Path) -> Folders:
+        return nullcontext([folder] * self._ranks)
+
+    def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> Folders:
+        return nullcontext([folder] * self._ranks)
 
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         return info

@@ -17,7 +17,6 @@ from overlap.placement.node_seats import fits_on
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.seats import EngineSeat, Placement
 from overlap.placement.shapes import read_shape
-from overlap.record.ownership import resolve
 from overlap.record.run_files import RunFile
 from overlap.run.run_inputs import RunInputs
 from overlap.run.seating import cluster_of, cluster_pool
@@ -192,7 +191,7 @@ class PartFactory:
         from overlap.cluster.sites import RankSite
 
         beside = [path for path in (self.inputs.critic, self.inputs.reference) if path]
-        return RankSite(self._fleet, resolve(self.cfg.run.dir), self.inputs.policy, *beside)
+        return RankSite(self._fleet, self.inputs.policy, *beside)
 
     @cached_property
     def _fleet(self) -> RayFleet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from overlap.cluster.nodes import HeadLost, NodeLost, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import RayActor, RayCluster
 from overlap.config.fields import Config
 from overlap.config.rollout import RolloutConfig
+from overlap.pieces import write_piece
 from overlap.placement.devices import Devices, NodeDevices, devices_here, free_memory
 from overlap.placement.node_seats import place_over
 from overlap.placement.seats import EngineSeat
@@ -36,12 +38,13 @@ class Still(Hosted):
 
     def __init__(self, name: str, node: NodeDevices) -> None:
         super().__init__(name)
-        self.node, self.environment, self.shares = node, dict[str, str](), True
+        self.node, self.environment, self.shares, self.full = node, dict[str, str](), False, False
         self.ran: list[Any] = []
         self.damages, self.sent, self.slow_s = False, 0, 0.0
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> None:
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self.environment = dict(environment)
+        return os.path.join(self._stack.enter_context(tempfile.TemporaryDirectory()), "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         await asyncio.sleep(wait_s)
@@ -53,7 +56,9 @@ class Still(Hosted):
             return self.node.devices if function is devices_here else self.node.host
         if function is os.access and not self.shares:
             return False
-        return await super().run(function, *args)
+        return (
+            "No space left on device" if function is write_piece and self.full else await super().run(function, *args)
+        )
 
     async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
         await asyncio.sleep(self.slow_s)

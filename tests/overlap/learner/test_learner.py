@@ -70,7 +70,11 @@ class Saving:
 
     version = 0
 
-    async def call(self, name, folder, kind, timeout_s):
+    def saving(self, folder):
+        return nullcontext([folder])
+
+    async def call(self, name, timeout_s, each):
+        ((folder, kind),) = each
         self.version += 1
         folder.mkdir()
         (folder / kind).write_text(str(self.version))
