@@ -1,4 +1,4 @@
-"""The commands `sandbox run | judge | verify | serve | doctor | zoo | check-reward`.
+"""The commands `sandbox run | judge | verify | serve | doctor | bench | zoo | check-reward`.
 
 Exit code 0: accepted, or nothing wrong. 1: not accepted, or findings. 2: bad input, or the sandbox failed. For signals
 and a closed output pipe see `sandbox.terminal`.
@@ -76,7 +76,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> _Parser:
     parser = _Parser(prog="sandbox", description="Judge programs in a jail.")
-    actions = parser.add_subparsers(required=True, metavar="run | judge | verify | serve | doctor | zoo | check-reward")
+    actions = parser.add_subparsers(
+        required=True, metavar="run | judge | verify | serve | doctor | bench | zoo | check-reward"
+    )
     run = _add(actions, "run", "run a program on stdin in a jail; show its output and what it used")
     run.add_argument("program", type=Path)
     run.add_argument("--input", type=Path, help="a file for the program's stdin; default: the command's stdin")
@@ -92,6 +94,9 @@ def _parser() -> _Parser:
         "--diff", action="store_true", help="also show the first failed case: input, expected beside got, stderr"
     )
     verdict.set_defaults(action=_judge)
+    bench = _add(actions, "bench", "milliseconds per program on this machine, and the tier")
+    bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
+    bench.set_defaults(action=_bench)
     verify = cli_verify.add_parser(actions)
     serve = cli_serve.add_serve_parser(actions)
     cli_reward.add_parsers(actions, judge, cores())
@@ -109,9 +114,9 @@ def _parser() -> _Parser:
         )
     doctor = _add(actions, "doctor", "what this machine can isolate, and how to repair what it cannot")
     doctor.set_defaults(action=_doctor)
-    for part in (run, verdict, verify, serve, doctor):
+    for part in (run, verdict, verify, serve, bench, doctor):
         part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto", help="default: A, or else B")
-    for part in (run, verdict, verify, doctor):
+    for part in (run, verdict, verify, bench, doctor):
         part.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -222,3 +227,18 @@ def _doctor(options: argparse.Namespace) -> int:
     if not fine and asked:
         print(f"tier {asked} is not available here; a weaker tier is never used in its place")
     return 0 if fine else 2
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from sandbox.doctor.bench import measure_languages
+
+    if options.rounds < 1:
+        raise SandboxError(f"--rounds {options.rounds}: must be at least 1")
+    found = measure_languages(options.isolation, options.rounds)
+    if options.json:
+        print(json.dumps({**found, "figures": [asdict(figure) for figure in found["figures"]]}))
+        return 0
+    for figure in found["figures"]:
+        print(f"{figure.name:28} " + (f"{figure.ms:8.2f} ms" if figure.ms is not None else figure.note))
+    print(f"median of {found['rounds']} programs, tier {found['tier']}")
+    return 0

@@ -173,6 +173,7 @@ def short(problem, program):
             for words in ("--deadline-s nan", "--deadline-s inf", "--repeats 0", "--workers -1", "--accept nan")
         ),
         ("check-reward os:getcwd --accept inf", "--accept inf"),
+        ("bench --rounds 0", "--rounds 0"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_code_2(
