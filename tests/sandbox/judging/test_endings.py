@@ -45,7 +45,7 @@ ENDINGS = [
     "import atexit, os, sys\natexit.register(lambda: (sys.stdout.flush(), os._exit(0)))\nprint(1)\n1 / 0",
     "import threading\nthreading.Thread(target=lambda: print(2)).start()\nprint(1)",
     "import threading\nthreading.Thread(target=lambda: 1 / 0).start()\nprint(1)",
-    "import time\nfrom concurrent.futures import ThreadPoolExecutor as T\nT(1).submit(lambda: (time.sleep(0.2), print(1)))",
+    "import time\nfrom concurrent.futures import *\nThreadPoolExecutor(1).submit(lambda: [time.sleep(0.2), print(1)])",
     "import threading\nthreading.Timer(0.2, print, (2,)).start()\nprint(1)",
     "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint(1)",
     "out = open(1, 'w')\nout.write('1')",
