@@ -70,7 +70,7 @@ def outcome(problem: Problem, jail: Told, directory: Path) -> Judgement:
 
 
 HUGE = "an integer of 5,000 digits"  # written as one
-KEYS = st.sampled_from(["ok", "error", "stage", "kind", "values", *"itszdbcqfnrgkvm@h", "\ud800", ""])
+KEYS = st.sampled_from(["ok", "error", "stage", "kind", "values", "i", "t", "s", "z", "d", "b", "c", "\ud800", ""])
 LEAVES = (
     st.none()
     | st.booleans()
@@ -78,7 +78,6 @@ LEAVES = (
     | st.floats()
     | st.text(st.characters(codec=None), max_size=8)
     | st.sampled_from([10**400, -(10**400), HUGE, "0x" + "f" * 9000, "-0x1", "ff", "\ud800", "1" * 5000, "compile"])
-    | st.sampled_from(["sNaN", "NaN", "-0", "zz", "1e9999999999", 1e308, 1 << 70])
 )
 TREES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
@@ -106,13 +105,7 @@ BYTES = st.binary(max_size=60) | st.text(st.characters(codec=None), max_size=30)
 RESULTS = st.builds(
     written, FRAMES | TREES, st.sampled_from([0, 0, 0, 1, 5]), st.booleans() | st.just(True)
 ) | BYTES.map(lambda some: b"{nonce}" + some)
-ASSERTS = (
-    "f() == [1, 2]", "f() in (1, 2)", "sum(f()) == 3", "abs(f() - 1.0) < 1e-6", "f()[0] == 'a'", "f() + f() == 'ab'",
-    "len(f()) == len(f()) and max(f()) > min(f())", "f() * 3 == 9", "str(f()) == 'x' or round(f(), 2) == 1.5",
-    "set(f()) == {1} and dict(f()) == {}", "f() // 2 % 3 == 1 or not f() < 3", "-f() == f() - 1",
-)  # fmt: skip
 PROBLEMS = [
-    *(Problem("p", "assert", (Case(f"assert {test}"),)) for test in ASSERTS),
     Problem("p", "stdio", (Case("", "1"),)),
     Problem("p", "function", (Case("[]", '{"1": [1, 2.5, null]}'), Case("[]", "[1.5]")), fn_name="f"),
     Problem("p", "assert", (Case("assert f() == {1: 2}\nassert abs(f() - 2.5) < 1\nassert sorted(f())[0] in f()"),)),
