@@ -65,6 +65,8 @@ def start_node(address: str, join: str, token_file: str, words: Sequence[str], *
     state, own, token = _planned(address, join, token_file, loopback)
     if former is not None:
         _end(former)  # Ray has ended it, or the machine was started anew
+    if state.head:
+        _check_port_free(host_and_port("--address", state.address)[1])
     with ExitStack() as stack:
         stack.callback(_end, state)
         write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
@@ -188,6 +190,15 @@ def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[
     words += [f"--address={join}"] if join else ["--head", f"--port={port}", "--include-dashboard=false"]
     place = temporary_directory() / f"ovc-{secrets.token_hex(4)}"
     return NodeState(head, not join, str(place)), words, token or secrets.token_hex(32)
+
+
+def _check_port_free(port: int) -> None:
+    """Raise ConfigError where the port is in use: Ray says so after 40 s, in a page."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ConfigError("--address", port, f"cannot be used here ({why}): name another") from error
 
 
 def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> None:

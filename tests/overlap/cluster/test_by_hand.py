@@ -192,6 +192,7 @@ def test_a_node_that_has_gone_is_started_again_by_the_same_command_without_its_t
         (["--address=127.0.0.1"], "add --loopback"),
         (["--address=0.0.0.0", "--loopback"], "name the one that others reach"),
         (["--address=10.0.0.1:70000"], "use HOST:PORT"),
+        (["--loopback", "--address=127.0.0.1:PORT"], "cannot be used here (Address already in use): name another"),
         (["--join=10.0.0.1"], "use HOST:PORT"),
         (["--join=127.0.0.1:1"], "nothing answers there"),
         (["--join=127.0.0.1:PORT"], "requires a token"),
