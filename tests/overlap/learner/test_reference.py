@@ -52,16 +52,14 @@ def trainer(tiny, monkeypatch):
 
 def log_ratios(policy: Path, reference: Path, groups) -> list[float]:
     """d of all response tokens by transformers alone, response by response."""
-    found = []
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    models, found = [load(path, dtype=torch.float32) for path in (policy, reference)], []
     for group in groups:
         for one in group.responses:
             ids, start = torch.tensor([[*group.prompt, *one.tokens]]), len(group.prompt)
-            each = []
-            for path in (policy, reference):
-                model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-                with torch.no_grad():
-                    scores = model(ids).logits[0, start - 1 : -1].log_softmax(-1)
-                each.append(scores.gather(-1, ids[0, start:, None])[:, 0])
+            with torch.no_grad():
+                scores = [model(ids).logits[0, start - 1 : -1].log_softmax(-1) for model in models]
+            each = [score.gather(-1, ids[0, start:, None])[:, 0] for score in scores]
             found += (each[0] - each[1]).tolist()
     return found
 
