@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from _attention_cost import AttentionCase, attention_seconds
 from _rows import Place, Row, attempt
-from attention import cases as bench_cases
-from attention_cost import AttentionCase, attention_seconds
 from attention_exact import PackedShape, attention_errors
 
 HEADS = ((12, 2, 128), (14, 2, 64), (16, 16, 128), (4, 1, 256), (6, 2, 80))
 """Query heads, key heads, width: first those of a policy of 1.5B."""
-LENGTHS = {"cuda": (2048, 8192, 32768), "cpu": (64,)}
+LENGTHS = (2048, 8192, 32768)
+PROMPTS, GROUP = (512, 4096), 8
+"""Tokens of a prompt, and its responses: all of one length, or of eight lengths up to it."""
 BUDGET = 36864
 BOUNDS = {"bfloat16": 1e-2, "float32": 1e-4}
 """Of the norm of the difference from float32 under a mask, over that one's norm; it is 3e-3 in bfloat16 on a CPU."""
@@ -29,15 +30,20 @@ def checks(place: Place) -> Iterator[Row]:
         for dtype in BOUNDS:
             name = f"{heads[0]} heads, {heads[1]} of keys, {heads[2]} wide, {dtype}"
             yield attempt(name, partial(_equal, shape, heads, dtype, place.device))
-    names = {str(length) for length in LENGTHS[place.device]}
-    found = bench_cases(max(LENGTHS[place.device]), BUDGET, "bfloat16")
-    if place.rehearses:
-        names, found = {"64"}, [("    16       64 alike ", AttentionCase(16, (64,) * 3, 512))]
+    found = [("prompt 16, responses 64 alike", AttentionCase(16, (64,) * 3, 512))] if place.rehearses else _cases()
     for name, case in found:
-        prompt, length, kind = name.split()
-        if length in names:
-            real = replace(case, heads=HEADS[0][0], keys=HEADS[0][1], width=HEADS[0][2])
-            yield attempt(f"prompt {prompt}, responses {length} {kind}", partial(_timed, real, place.device))
+        real = replace(case, heads=HEADS[0][0], keys=HEADS[0][1], width=HEADS[0][2])
+        yield attempt(name, partial(_timed, real, place.device))
+
+
+def _cases() -> Iterator[tuple[str, AttentionCase]]:
+    """By name: each prompt with each length, all responses alike or spread."""
+    for prompt in PROMPTS:
+        for length in LENGTHS:
+            spread = tuple(length * n // GROUP for n in range(1, GROUP + 1))
+            for kind, lengths in (("alike", (length,) * GROUP), ("spread", spread)):
+                case = AttentionCase(prompt, lengths, max(BUDGET, prompt + length), dtype="bfloat16")
+                yield f"prompt {prompt}, responses {length} {kind}", case
 
 
 def _equal(shape: PackedShape, heads: tuple[int, int, int], dtype: str, device: str) -> Row:

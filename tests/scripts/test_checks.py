@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +87,24 @@ def test_a_room_has_at_most_the_lines_of_its_budget(tmp_path: Path, budgets: str
     (tmp_path / "scripts" / "checks" / "rooms.txt").write_text(budgets)
     code, lines = check("sizes", tmp_path, {"overlap/__init__": "x = 1\n", "overlap/core/a/b": "x = 1\n" * 3})
     assert (code, lines[0].startswith(says)) == (bool(says), True)
+
+
+OPTIONAL = {"evalplus", "lighteval", "trl", "verl"}
+"""Peers that a benchmark imports in an environment of their own."""
+
+
+def test_every_module_that_a_script_imports_is_there() -> None:
+    folders = [*(ROOT / "scripts").iterdir(), ROOT / "tests" / "support"]
+    known = {path.stem for folder in folders if folder.is_dir() for path in folder.glob("*.py")}
+    missing = {
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in (ROOT / "scripts").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for module in ([node.module or ""] if isinstance(node, ast.ImportFrom) else names_of(node))
+        if (top := module.partition(".")[0]) not in known | OPTIONAL and importlib.util.find_spec(top) is None
+    }
+    assert missing == set()
+
+
+def names_of(node: ast.AST) -> list[str]:
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
