@@ -216,7 +216,6 @@ def test_a_second_ctrl_c_ends_at_once_and_still_leaves_nothing(run) -> None:
 
 
 @pytest.mark.promise("nothing-left")
-@pytest.mark.wide
 def test_a_driver_killed_with_sigkill_leaves_nothing(run) -> None:
     r = run()
     r.until_step()
