@@ -241,7 +241,6 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["ctl", "nowhere"], "the following arguments are required: COMMAND"),
     (["ctl", "nowhere", "paus"], "'paus' is none; did you mean pause?"),
     (["ctl", "nowhere", "pause"], "nowhere"),
-    (["judge-again", "runs/a"], "'judge-again' is none; `overlap rollout --answers RUN` judges kept samples again"),
     (["rollout", "--anwsers", "x"], "there is no --anwsers; did you mean --answers?"),
     (["fields", "learning_rate"], "here it is learn.lr"),
     (["train", "--all"], "it lists every field in a dry run: use it with --dry-run"),

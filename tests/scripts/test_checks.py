@@ -60,6 +60,13 @@ TREES: dict[str, tuple[str, dict[str, str], str]] = {
         {"overlap/a": "from overlap import b\n", "overlap/b": "def f():\n    import overlap.a\n"},
         "",
     ),
+    "a docstring that begins with no verb or noun": (
+        "words",
+        {"overlap/a": '"""Whether it is."""\n'},
+        "overlap/a.py:1: begins with 'Whether'",
+    ),
+    "a word that has a better one": ("words", {"overlap/a": "x = 1  # nobody waits\n"}, "overlap/a.py:1: 'nobody'"),
+    "words of a message": ("words", {"overlap/a": 'x = "nobody waits"\n'}, ""),
     "a module name that says little": ("names", WIRES, "module wire: overlap/a/wire.py, sandbox/wire.py: rename"),
 }
 

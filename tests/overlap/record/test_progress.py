@@ -54,7 +54,8 @@ def on_a_terminal(log: Path, columns: int) -> str:
     """Output of the program on a pseudo-terminal, without its control sequences."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (40, columns))
-    command, env = [sys.executable, "-c", PROGRAM, str(log)], os.environ | {"TERM": "xterm"}
+    command = [sys.executable, "-c", PROGRAM, str(log)]
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
     child = subprocess.Popen(command, cwd=ROOT, stdin=slave, stdout=slave, stderr=slave, env=env)
     os.close(slave)
     output = b""

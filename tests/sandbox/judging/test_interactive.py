@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from toolchains import need
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.build.builder import Builder
@@ -127,6 +128,7 @@ DEATHS = {
 @pytest.mark.parametrize("name", DEATHS)
 def test_who_ended_whom_is_no_matter_of_chance(judge: Judge, name: str) -> None:
     language, source, verdict = DEATHS[name]
+    need(language)
     limits = Limits(cpu_s=4, wall_s=60, memory_bytes=256 * MIB)
     times = 3 if name.startswith("java") or name.endswith("loop") else 60
     done = talk(judge, source, GUESS, *["1"] * times, language=language, limits=limits)
