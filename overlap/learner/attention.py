@@ -27,7 +27,7 @@ NAME = "overlap_packed"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the N tokens of a sequence belong that is small (``overlap.learner.pairs.fits_mask``).
+    """Places of the N tokens of a sequence that is small (``overlap.learner.pairs.fits_mask``).
 
     ``prompts`` [B, P] and ``responses`` [S, R] hold places in the sequence (padded with place 0), ``owners`` [S]
     the prompt of each response, and ``visible`` [S, 1, R, P + R] what a response token sees. ``back`` [N] says
@@ -44,7 +44,7 @@ class Layout:
 class _Pad(torch.autograd.Function):
     """Rows [N, ...] to their padded places [M, ...].
 
-    What stands in the padding is never looked at by a token, so its gradient is zero and the backward pass is a pick.
+    What is in the padding is never seen by a token, so its gradient is zero and the backward pass is a pick.
     """
 
     @staticmethod

@@ -52,7 +52,7 @@ class ValueHead(nn.Module):
 
 def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tensor, Tensor]:
     """Values [T] of the states before the counted tokens, and [R] behind the responses: 0 where one ended. The latter
-    carry no gradient: nobody knows what they should be.
+    carry no gradient: what they should be is not known.
     """
     values = head(trunk(micro))
     count, cut = len(micro.at), micro.behind >= 0

@@ -1,4 +1,4 @@
-"""How ranks on several machines find each other: at rank 0's address and a port of its kernel's choice.
+"""Meeting of ranks on several machines: at rank 0's address and a port of its kernel's choice.
 
     rank 0: open ──▶ port ──▶ driver ──▶ all ranks: attend ──▶ everybody is there ──▶ the process group
 
@@ -101,7 +101,7 @@ class Rendezvous:
 
 @contextmanager
 def failing(said: str) -> Iterator[None]:
-    """What fails inside is that, with what the library says of it in a line."""
+    """Raise LearnerDiedError with ``said`` for what fails inside, and with a line of what the library says."""
     try:
         yield
     except RuntimeError as error:

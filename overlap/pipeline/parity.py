@@ -31,7 +31,7 @@ def logprob_gaps(engine: Sequence[float], learner: Sequence[float]) -> list[floa
 
 
 def engine_by_engine(logprobs: Sequence[float], length: int) -> list[Sequence[float]]:
-    """What each of the engines that answered a probe of ``length`` + 1 tokens said; at least one answer."""
+    """Split the answers to a probe of ``length`` + 1 tokens by engine; at least one answer."""
     return [logprobs[start : start + length] for start in range(0, len(logprobs), max(1, length))] or [logprobs]
 
 
@@ -69,6 +69,6 @@ def _reason(options: str) -> str:
 
 
 def _most(ordered: Sequence[float]) -> float:
-    """What ``QUANTILE`` of them do not exceed, and all but one where there are few; 0 of none."""
+    """Value that ``QUANTILE`` of them do not exceed, and all but one where there are few; 0 of none."""
     last = min(math.ceil(QUANTILE * len(ordered)) - 1, len(ordered) - 2)
     return ordered[max(0, last)] if ordered else 0.0

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
-_EXEC_S = 0.5  # so long may a process be in the middle of an exec, where nobody can read what it was started with
+_EXEC_S = 0.5  # longest time of an exec, in which what the process was started with cannot be read
 _FREEZE_S = 0.2  # a process in uninterruptible sleep does not stop, but does not fork either
 
 
@@ -112,7 +112,7 @@ def kill_tree(
 
 
 def await_end(processes: Iterable[Pid], deadline_s: float) -> list[Pid]:
-    """Wait until these processes have ended (a zombie has); return those that have not in time. Blocks."""
+    """Wait until these processes have ended (a zombie has); return the processes that have not in time. Blocks."""
     until = time.monotonic() + deadline_s
     late = []
     for process in processes:

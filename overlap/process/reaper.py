@@ -59,7 +59,7 @@ class File(NamedTuple):
 
 
 Owned = Pid | File | str
-"""What belongs to a run: a process, a file, or the path of whatever is there."""
+"""A thing that belongs to a run: a process, a file, or the path of whatever is there."""
 
 
 class Reaper:
