@@ -106,8 +106,7 @@ class RunConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of engine and learner."""
     stall_s: Number = resumable(1800.0, gt=0)
-    """Seconds without a finished sample after which samples that hang are begun again, and the next time given up by
-    name."""
+    """Seconds without a finished sample after which hanging samples are begun again, the next time given up by name."""
     eval_samples: Whole = resumable(4, ge=0)
     """Samples k per held-out problem in an evaluation, before and after the training, which tells pass@1 and pass@k;
     0 leaves it out."""

@@ -1,5 +1,5 @@
 """Names by which TRL (and transformers), verl, OpenRLHF and AReaL call what a field here is (``foreign.yaml``): for
-whoever comes from there. ``meaning`` is asked before any spelling is compared: ``epsilon`` is no misspelt ``episode``.
+users of these. ``meaning`` is asked before any spelling is compared: ``epsilon`` is no misspelt ``episode``.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def _refusing(made: Any, checked: Any, name: str) -> Any:
 
 
 def from_values(kind: type[T], values: Mapping[str, Any], name: str) -> T:
-    """A dataclass of anybody's from the values of its fields. Raises one ConfigError for all values that its types
-    refuse; ``name`` is what the fields' names begin with.
+    """Any dataclass from the values of its fields. Raises one ConfigError for all values that its types refuse;
+    ``name`` is what the fields' names begin with.
     """
     hints = get_type_hints(kind, include_extras=True)
     known: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in fields(kind)}  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """YAML as ``yaml.safe_load`` reads it, but a key that occurs twice in one mapping is an error: the first value would be
-lost without a message. An error, too, is what is nested without end or, by its aliases, longer than any reader would
-take.
+lost without a message. An error, too, is what is nested without end or, by its aliases, too long for any reader.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, scaling: fl
         out = _attend_small(q, k, v, visible, scaling or q.shape[-1] ** -0.5)
     else:
         heads = q.shape[1] // k.shape[1]
-        if heads > 1:  # fused kernels with a mask want as many heads in k and v as in q
+        if heads > 1:  # fused kernels with a mask need as many heads in k and v as in q
             k, v = k.repeat_interleave(heads, 1), v.repeat_interleave(heads, 1)
         out = scaled_dot_product_attention(q, k, v, attn_mask=visible, is_causal=visible is None, scale=scaling)
     return out.transpose(1, 2).flatten(0, 1)

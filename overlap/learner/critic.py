@@ -64,7 +64,7 @@ def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tenso
 def load_trunk(
     path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device, backend: TrainBackend
 ) -> tuple[Trunk, bool]:
-    """A checkpoint's trunk as ``backend`` wants it, and whether its attention knows packed rows. Raises ConfigError."""
+    """A checkpoint's trunk as ``backend`` needs it, and whether its attention knows packed rows. Raises ConfigError."""
     with blaming("critic.policy"):
         model = load_policy(path, dtype=dtype, temperature=1.0, device=device, backend=backend)
         packs, _ = choose_kernels(model, learn, device, backend)

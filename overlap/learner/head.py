@@ -33,7 +33,7 @@ class HeadKernels:
     descend: Callable[..., None]
     """The gradient takes the place of ``raw``: see ``_descend``."""
     chunks: bool = True
-    """True when they make float32 copies, so that they want few tokens at a time."""
+    """True when they make float32 copies, so that they need few tokens at a time."""
 
 
 class LogprobHead(nn.Module):

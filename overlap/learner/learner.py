@@ -194,7 +194,7 @@ class ProcessLearner:
         self._version = state.version
 
     async def wait_dead(self) -> None:
-        """Wait while all ranks live. Raises LearnerError, with rank and cause, when one dies; returns when closed."""
+        """Wait while all ranks run. Raises LearnerError, with rank and cause, when one dies; returns when closed."""
         await self._running.wait_dead()
 
     def pids(self) -> tuple[int, ...]:

@@ -170,7 +170,7 @@ def plain(token_ids: list[int], device: torch.device) -> MicroTensors:
 
 
 def choose_kernels(model: Policy, learn: LearnConfig, device: torch.device, backend: TrainBackend) -> tuple[bool, str]:
-    """Have a model's parts compiled where ``learn`` wants it, and choose its attention. Returns whether responses can
+    """Have a model's parts compiled where ``learn`` says so, and choose its attention. Returns whether responses can
     share their prompt, and what is compiled, in words. Raises ConfigError as both do.
     """
     with backend.gathered(model):

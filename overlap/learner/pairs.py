@@ -1,5 +1,4 @@
-"""Number of pairs of tokens that the attention of a micro-batch computes, by layout; lengths are of tokens that are
-read.
+"""Number of token pairs that the attention of a micro-batch computes, by layout; lengths are of tokens that are read.
 
 A causal kernel computes the lower triangle, a kernel with a mask the whole rectangle, whatever the mask hides::
 

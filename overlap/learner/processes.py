@@ -123,7 +123,7 @@ class RankProcesses:
         return answers
 
     async def wait_dead(self) -> None:
-        """Waits while all ranks live; raises what ended them, and returns when they are closed."""
+        """Wait while all ranks run; raises what ended them, and returns when they are closed."""
         await self._life.wait_dead()
 
     async def close(self) -> None:

@@ -28,8 +28,7 @@ class SequenceGroup:
 
 
 def part(micro: MicroTensors, own: SequenceGroup) -> tuple[MicroTensors, Tensor]:
-    """Return this rank's part of the sequence [1, N], and the places [t] of the tokens that it predicts among the
-    counted ones.
+    """Part of the sequence [1, N] of this rank, and the places [t] of its predicted tokens among the counted ones.
 
     A sequence with a layout has been filled up to a multiple of ``size``; a plain one is here.
     """

@@ -126,9 +126,7 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, spans: Spans, scaling: flo
 
 @cache
 def _shared_heads(kernel: Callable[..., Any], shared: bool) -> dict[str, bool]:
-    """Argument by which the kernel knows that queries share heads of keys: torch 2.11 has no such argument, and takes
-    them so.
-    """
+    """Argument for queries that share heads of keys: torch 2.11 has no such argument, and accepts such queries."""
     return {"enable_gqa": shared} if "enable_gqa" in inspect.signature(kernel).parameters else {}
 
 

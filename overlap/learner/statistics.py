@@ -79,8 +79,7 @@ def token_statistics(new: Tensor, anchor: Tensor, sampled: Sampled, weights: Wei
 
 
 def landing_statistics(before: Tensor, sampled: Sampled) -> Statistics:
-    """Distance of the engine from the learner on tokens that the version which is trained sampled behind an older
-    one's.
+    """Distance of engine and learner on tokens that the version which is trained sampled behind an older one's.
 
     ``before`` [T] are the log-probs of that version by the learner. It is the error of how weights land: what was
     computed of a sequence before, by the older version, is all that can make a difference beyond rounding.

@@ -40,9 +40,8 @@ from overlap.weights.full import FullTensors, whole_shape
 
 @dataclass(frozen=True, slots=True)
 class KnownTokens:
-    """Values of a mini-batch that are known before it is learned from, [T] for each micro-batch of this rank: log-probs
-    before the step's first update, a critic's advantages, and log-probs by the reference policy. None: not computed
-    yet.
+    """Known values of a mini-batch before it is learned from, [T] for each micro-batch of this rank: log-probs before
+    the step's first update, a critic's advantages, and log-probs by the reference policy. None: not computed yet.
     """
 
     olds: list[Tensor] | None = None

@@ -75,7 +75,7 @@ class Flow:
         self._room = sequences
         self._queued: deque[_InFlight] = deque()
         self.decoded_s: dict[str, float] = {}
-        """Seconds of generation by sample, from when the engine had room for it; whoever reads it takes it out."""
+        """Seconds of generation by sample, from when the engine had room for it; a reader takes it out."""
 
     @property
     def pending(self) -> list[Pending]:

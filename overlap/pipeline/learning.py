@@ -120,9 +120,7 @@ class Learning:
             await self.load()
 
     async def _load(self, version: int, token_ids: Sequence[int] | None = None) -> list[float] | None:
-        """Load ``version``; return, where engine and learner share a device, the learner's log-probs of ``token_ids``,
-        read before it leaves.
-        """
+        """Load ``version``; on a shared device, return the learner's log-probs of ``token_ids``, before it leaves."""
         found = None
         if self.components.learner.shares:
             found = await self._sharing.to_engine(version, partial(self._send, version), token_ids)

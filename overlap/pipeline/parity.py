@@ -23,7 +23,7 @@ MEAN_FACTOR = 2.0
 
 
 def logprob_gaps(engine: Sequence[float], learner: Sequence[float]) -> list[float]:
-    """Absolute differences [T], nats. Raises ParityError when the two speak of different tokens, or of none."""
+    """Absolute differences [T], nats. Raises ParityError when the two are of different tokens, or of none."""
     if len(engine) != len(learner) or not engine:
         raise ParityError(f"engine gave {len(engine)} log-probs for the probe, learner {len(learner)}")
     gaps = [abs(a - b) for a, b in zip(engine, learner, strict=True)]

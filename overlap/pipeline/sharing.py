@@ -9,8 +9,7 @@ Responses that are not at their end when the engine is put to sleep are kept, an
 of later steps (``rollout.max_staleness``). ``clock`` pauses in between, for the code that times them.
 
 What happens inside the learner's step is the learner's (``overlap.learner.offload``). The KV cache, the largest piece,
-wakes when nothing of the learner is left beside it. Free memory is reported for every moment, and a failure says in
-which.
+wakes when nothing of the learner is left beside it. Free memory is reported for every moment, a failure says in which.
 """
 
 from __future__ import annotations

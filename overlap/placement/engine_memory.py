@@ -10,7 +10,7 @@ from overlap.placement.planned_run import PlannedRun, number_bytes
 from overlap.placement.shapes import ModelShape
 
 CPU_BLOCK_TOKENS = 32
-"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
+"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels need multiples of 32."""
 WORKSPACE = 2_500_000_000
 """Bytes of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
 ASLEEP = 1 << 30

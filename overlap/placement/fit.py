@@ -44,14 +44,14 @@ def named_devices(text: str) -> Devices:
 
 
 def planned_seats(cfg: Config, devices: Devices, host: int = 0) -> Seats:
-    """Return who sits where on ``devices``, in a machine with ``host`` bytes of free memory (0: not known). Raises
+    """Return the seats on ``devices``, in a machine with ``host`` bytes of free memory (0: not known). Raises
     ConfigError.
     """
     return seats_on(place(cfg, devices), devices, host)
 
 
 def seats_here(cfg: Config, placement: Placement) -> Seats:
-    """Return who sits where on this machine, with the memory that is free now."""
+    """Return the seats on this machine, with the memory that is free now."""
     return seats_on(placement, devices_here(cfg.run.device), free_memory())
 
 

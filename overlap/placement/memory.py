@@ -108,9 +108,7 @@ def _on_gpus(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[str, 
 
 
 def _on_machine(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[str, Items]]:
-    """Needs on a machine without GPUs: nothing sleeps, and nothing is offloaded. The first rank keeps a copy of the
-    weights for the engines to map.
-    """
+    """Nothing sleeps, and nothing is offloaded. The first rank keeps a copy of the weights for the engines to map."""
     for _ in seats.engines if run.engine else ():
         yield MACHINE, engine_on_cpu(run, seats.host // max(1, len(seats.engines)))
     maps = run.engine and bool(seats.ranks) and not seats.first

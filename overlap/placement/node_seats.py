@@ -4,7 +4,7 @@
     GPUs          engines fill the other nodes, the largest first, then the driver's, with what the learner leaves them
     CPUs          an engine on a node, bound to its cores; the driver's node last, for the learner works there
 
-Which of them the learner's ranks sit on is in ``rank_placement``.
+Which of them the learner's ranks are on is in ``rank_placement``.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def _copies(placement: Placement, name: str) -> int:
 
 
 def check_nodes(run: PlannedRun, placement: Placement, nodes: Sequence[NodeDevices]) -> None:
-    """Raise ConfigError where what sits on a node other than the driver's does not fit there, or where any node has too
-    little shared memory; names the node.
+    """Raise ConfigError where what is placed on a node other than the driver's does not fit there, or where any node
+    has too little shared memory; names the node.
     """
     for node in nodes:
         check_shared_memory(placement, node.devices, node_name(node))
@@ -161,7 +161,7 @@ def fits_on(run: PlannedRun, placement: Placement, seat: EngineSeat, node: NodeD
 
 
 def nodes_line(placement: Placement) -> str:
-    """Which engine sits where; "" where all are on the driver's machine."""
+    """Which engine is on which node; "" where all are on the driver's machine."""
     told = []
     for seat in placement.engines:
         cores = sorted(core for worker in seat.cores for core in worker)
@@ -171,7 +171,7 @@ def nodes_line(placement: Placement) -> str:
 
 
 def ranks_line(placement: Placement) -> str:
-    """Which learner rank sits where, and where they meet; "" where all are on the driver's machine."""
+    """Which learner rank is on which node, and where they meet; "" where all are on the driver's machine."""
     if not placement.rank_nodes:
         return ""
     told = [f"rank {seat.rank} on {_where(seat)}" for seat in placement.ranks]

@@ -41,13 +41,13 @@ class Seats:
 
     @property
     def shares_memory(self) -> bool:
-        """Several GPUs talk to each other, which takes shared memory too."""
+        """Several GPUs communicate, which takes shared memory too."""
         several = any(len(engine) > 1 for engine in self.engines) or len(self.ranks) > 1
         return bool(self.devices) and (several or self.backend == "nccl")
 
     @property
     def smallest(self) -> int:
-        """Bytes of the smallest GPU that an engine sits on; 0 where there is none, or its bytes are not known."""
+        """Bytes of the smallest GPU with an engine; 0 where there is none, or its bytes are not known."""
         return min((self.devices[device] for engine in self.engines for device in engine if self.devices), default=0)
 
 

@@ -1,9 +1,9 @@
-"""Which nodes the learner's ranks sit on, and which in the place of one that is gone. Pure functions.
+"""Nodes of the learner's ranks, and the node that replaces one that is gone. Pure functions.
 
     GPUs   on the driver's machine where it has enough, else on the smallest node that has, else on as few as can be
     CPUs   several each on a node of its own while there are such, those without an engine first; one stays
 
-The ranks of a node have numbers in a row, and the driver's machine has the first: rank 0 hands over the weights.
+The ranks of a node have numbers in a row, and the driver's machine has the first: rank 0 sends the weights.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def seats_in(cfg: Config, homes: Homes, first: Mapping[str, int]) -> tuple[RankS
 
 
 def reseated(placement: Placement, nodes: Iterable[NodeDevices], barred: Collection[str] = ()) -> Placement | None:
-    """The placement with other seats for those ranks whose node is not among the ``nodes``, which live; none of these
+    """The placement with other seats for those ranks whose node is not among the ``nodes``, which are up; none of these
     on one that is ``barred``. None where there is no room.
     """
     living = {node_name(node): node for node in nodes}

@@ -1,6 +1,6 @@
 """``place(cfg, devices)``: a seat for every engine and every learner rank, or a refusal with the way out.
 
-    shared   rank r sits on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns
+    shared   rank r is on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns
     split    the engines come first, the ranks behind them
     CPU      no device; several engines are bound to cores of their own, one that takes turns with the learner on few
              cores to all of them, any other is left to vLLM, which leaves a core free
@@ -93,12 +93,12 @@ class Placement:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Nodes other than the driver's machine that engines sit on."""
+        """Nodes other than the driver's machine with engines."""
         return tuple(dict.fromkeys(seat.node for seat in self.engines if seat.node))
 
     @property
     def rank_nodes(self) -> tuple[str, ...]:
-        """Nodes other than the driver's machine that learner ranks sit on; where there are none, all meet there."""
+        """Nodes other than the driver's machine with learner ranks; where there are none, all meet there."""
         return tuple(dict.fromkeys(seat.node for seat in self.ranks if seat.node))
 
     def ranks_on(self, node: str) -> tuple[RankSeat, ...]:
@@ -115,7 +115,7 @@ class Placement:
         return self.backend == "ipc"
 
     def feeds(self, rank: RankSeat) -> bool:
-        """True when an engine sits on the GPU of the ``rank``."""
+        """True when an engine is on the GPU of the ``rank``."""
         return any(seat.node == rank.node and set(seat.devices) & set(rank.devices) for seat in self.engines)
 
     def counted(self, cfg: Config) -> Config:
@@ -184,7 +184,7 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
 
 
 def spread_cores(cores: Sequence[int], workers: int, leave: int = 1) -> tuple[tuple[int, ...], ...]:
-    """Cores for each worker, side by side; ``leave`` of them stay free for everybody else where there are more than
+    """Cores for each worker, side by side; ``leave`` of them stay free for other processes where there are more than
     workers.
     """
     free = min(len(cores), max(workers, len(cores) - leave))
@@ -258,8 +258,8 @@ def check_environment(placement: Placement, environ: Mapping[str, str]) -> None:
 
 
 def check_shared_memory(placement: Placement, devices: Devices, node: str = "") -> None:
-    """Raise ConfigError where a machine has too little shared memory for the processes there: several GPUs that talk to
-    each other use it, too.
+    """Raise ConfigError where a machine has too little shared memory for the processes there: several GPUs that
+    communicate use it, too.
     """
     engines, ranks = placement.on(node), placement.ranks_on(node)
     talks = any(len(seat.devices) > 1 for seat in engines) or len(ranks) > 1

@@ -48,8 +48,7 @@ class ModelShape:
 
 
 def read_shape(policy: Path) -> ModelShape:
-    """Read the shape of a checkpoint directory. Without safetensors files the number of parameters follows from its
-    configuration.
+    """Read a checkpoint directory's shape. Without safetensors files its configuration implies the parameters.
 
     Families call their sizes differently, and wrap a text model in others: a figure that is not found is 0.
 

@@ -107,7 +107,7 @@ def kill_tree(
         left = tuple(process.pid for process, fd in fds.items() if not _ended(fd, until))
     for process in fds if reap else ():
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(process.pid, os.WNOHANG)  # 0 for one that lives
+            os.waitpid(process.pid, os.WNOHANG)  # 0 for one that runs
     return left
 
 
@@ -230,7 +230,7 @@ def _send(fd: int, number: signal.Signals) -> None:
 
 
 def _ended(fd: int, until: float) -> bool:
-    """Wait for the end of a process; False when it still lives at ``until``."""
+    """Wait for the end of a process; False when it still runs at ``until``."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(max(0.0, until - time.monotonic()) * 1000))

@@ -1,8 +1,8 @@
 """Marks by which the processes of a run are known, and the environment that they start with. Standard library only.
 
 Everything that belongs to a run is named after its scratch directory: the marker in the environment of its processes,
-and the memory that they share in ``/dev/shm``. So whoever knows the directory (the run, or the reaper after the run was
-killed) finds all of it, and nothing has to be announced.
+and the memory that they share in ``/dev/shm``. So a process that knows the directory (the run, or the reaper after the
+run was killed) finds all of it, and nothing has to be announced.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def is_split_file(source: str) -> bool:
         path = Path(source).expanduser()
         if not path.is_file() or path.suffix != ".jsonl":
             return False
-    except (OSError, RuntimeError):  # whoever reads it says what is wrong with it
+    except (OSError, RuntimeError):  # its reader says what is wrong with it
         return False
     first = first_row(path)
     return first is not None and first.values.keys() >= SPLIT_COLUMNS

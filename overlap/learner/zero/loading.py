@@ -34,8 +34,7 @@ class Partitioner:
         self._dtype = dtype
 
     def load(self, load: Callable[[], tuple[Any, dict[str, Any]]]) -> tuple[Any, dict[str, Any]]:
-        """Return what ``load`` gives by ``from_pretrained`` of transformers, the model first. No rank waits for
-        another one.
+        """Return what ``load`` gives by ``from_pretrained`` of transformers, the model first. Ranks do not wait.
 
         What may be tied is partitioned last: transformers compares the two where a checkpoint has both.
         """
