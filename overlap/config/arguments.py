@@ -1,4 +1,4 @@
-"""What a caller in Python gives a public function: of the right type, or one ConfigError that names the argument."""
+"""Arguments of a public function from a caller in Python: of the right type, or one ConfigError names the argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a resumed run has changed of its configuration, and whether a stored one is of this version."""
+"""Fields that a resumed run has changed in its configuration, and the check that a stored one is of this version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each field means, at a terminal (`overlap fields`) and as a page: its doc stands under it in the source."""
+"""Meaning of each field, at a terminal (`overlap fields`) and as a page: its doc is below it in the source."""
 
 from __future__ import annotations
 

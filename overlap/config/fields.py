@@ -1,6 +1,6 @@
 """Configuration: frozen dataclasses in the order in which a reader asks. Derived values are properties.
 
-Every field's doc stands under it and names its unit; its bounds stand beside its default. ``load_config`` reads a YAML
+The doc of every field is below it and names its unit; its bounds are beside its default. ``load_config`` reads a YAML
 file and ``key.sub=value`` overrides; unknown keys and impossible combinations raise
 :class:`~overlap.errors.ConfigError` with the field, the value and the way out.
 
@@ -53,27 +53,27 @@ class ModelConfig:
 
 @config_section
 class DataConfig:
-    """What it is trained on."""
+    """Data that the policy is trained on."""
 
     task: str = "recipes.code_rl.task:CodeTask"
     """Import path "module:Class" of the task; a script passes its object to ``overlap.train(cfg, task)`` instead."""
     train: str = resumable("")
     """Problems to train on: a local JSONL/JSON/Parquet file or a hub id; "" lets the task choose. A resumed run finds
-    the same problems by their contents, wherever the file lies."""
+    the same problems by their contents, wherever the file is."""
     heldout: str = resumable("")
     """Problems for the evaluation; "" lets the task choose."""
     options: dict[str, Any] = named_values()
-    """What the task lets be set, as a mapping; the task's ``options`` class has names, types and defaults. Of code_rl:
+    """Options of the task, as a mapping; the task's ``options`` class has names, types and defaults. For code_rl:
     "tests_per_problem", "preamble", "packages", "time_factor", "cpu_s_most", "memory_mib_most" and "incomplete_tests".
     """
     drop_solved: Number = Field(0.0, ge=0)
-    """Prompts whose samples had a mean reward of so much or more are left out of later epochs (ScaleRL: 0.9); 0: none.
-    The run ends where all would be left out."""
+    """Prompts whose samples had a mean reward of this or more are left out of later epochs (ScaleRL: 0.9); 0: none. The
+    run ends where all would be left out."""
 
 
 @config_section
 class VerifyConfig:
-    """How programs are judged."""
+    """Verification: how programs are judged."""
 
     workers: Whole = resumable(1, ge=1)
     """Programs judged at once on this machine, at most the number of cores that this process may use (by its affinity
@@ -90,7 +90,7 @@ class VerifyConfig:
 
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
-"""What ``run.trackers`` may name by one word."""
+"""Trackers that ``run.trackers`` may name by one word."""
 
 
 @config_section
@@ -104,9 +104,9 @@ class RunConfig:
     seed: Whole = Field(0, ge=0)
     """Seed of data order, engine and learner."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where engine and learner run."""
+    """Device of engine and learner."""
     stall_s: Number = resumable(1800.0, gt=0)
-    """When no sample has ended for so long, s, those that hang are begun again, and the next time given up by name."""
+    """Seconds without a finished sample after which hanging samples are begun again, the next time given up by name."""
     eval_samples: Whole = resumable(4, ge=0)
     """Samples k per held-out problem in an evaluation, before and after the training, which tells pass@1 and pass@k;
     0 leaves it out."""
@@ -121,11 +121,11 @@ class RunConfig:
     at (``docs/look.md`` says which); "all": all of them, from which another run can be trained, too (``overlap train
     --from-rollouts``); "none"."""
     callbacks: tuple[Text, ...] = resumable(())
-    """Classes of callbacks, as import paths "module:Class", each made without arguments; beside those that
-    ``overlap.train(cfg, callbacks=[...])`` gets."""
+    """Classes of callbacks, as import paths "module:Class", each made without arguments; in addition to those given to
+    ``overlap.train(cfg, callbacks=[...])``."""
     trackers: tuple[Text, ...] = resumable(("tensorboard",))
-    """Where the rows of ``metrics.jsonl`` go too: tensorboard (in the run's directory), wandb, trackio, or a class of
-    yours, "module:Class" (``docs/look.md``)."""
+    """Further destinations of the rows of ``metrics.jsonl``: tensorboard (in the run's directory), wandb, trackio, or a
+    class of yours, "module:Class" (``docs/look.md``)."""
 
     def __post_init__(self) -> None:
         samples = self.eval_samples
@@ -148,8 +148,8 @@ class ClusterConfig:
     """A Ray cluster whose nodes work for the run; without an address nothing but this machine does."""
 
     address: str = resumable("")
-    """Where its head listens, "host:port"; "": this machine alone, and Ray is not needed. A cluster that asks for no
-    token is joined with RAY_AUTH_MODE=disabled in the environment only."""
+    """Address at which its head listens, "host:port"; "": this machine alone, and Ray is not needed. A cluster that
+    asks for no token is joined with RAY_AUTH_MODE=disabled in the environment only."""
 
 
 @config_section
@@ -167,7 +167,7 @@ class Config:
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
 
     def __post_init__(self) -> None:
-        """Rules between sections; what concerns one alone is checked where it stands."""
+        """Check the rules between sections; a rule of one section alone is checked in that section."""
         r, le, context, one = self.rollout, self.learn, self.context_tokens, self.model.response_tokens
         tokens, steps, gae, groups = self.episode.tokens, self.run.steps, le.advantage == "gae", r.groups_per_step
         way_out = f"one response may have {one}: use that or more, or 0"
@@ -219,8 +219,8 @@ class Config:
 
     @property
     def parity_bound(self) -> float:
-        """How far engine and learner log-probs may differ after a sync, nats. In bfloat16 99 % of the confident tokens
-        keep it (of few, all but one), and the mean over all tokens twice it; in float32 all do.
+        """Largest difference of engine and learner log-probs that is allowed after a sync, nats. In bfloat16 99 % of
+        the confident tokens keep it (of few, all but one), and the mean over all tokens twice it; in float32 all do.
         """
         return 0.05 if self.dtype == "bfloat16" else 5e-4
 

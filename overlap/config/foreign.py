@@ -1,5 +1,5 @@
 """Names by which TRL (and transformers), verl, OpenRLHF and AReaL call what a field here is (``foreign.yaml``): for
-whoever comes from there. ``meaning`` is asked before any spelling is compared: ``epsilon`` is no misspelt ``episode``.
+users of these. ``meaning`` is asked before any spelling is compared: ``epsilon`` is no misspelt ``episode``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def foreign_names() -> Mapping[str, str]:
-    """What ends a name there ("val_kwargs.n", "n") → what it is here."""
+    """Last parts of another trainer's name ("val_kwargs.n", "n") → the name here."""
     return {name: here for here, names in _table()["names"].items() for name in names.split()}
 
 
@@ -30,8 +30,8 @@ def algorithms() -> Mapping[str, str]:
 
 
 def meaning(path: Sequence[str], value: Any) -> str:
-    """What a name of another trainer is here ("learn.lr"), "" for one that is not known. ``path`` is the name with its
-    sections; the longest known end of it decides.
+    """Return the name here ("learn.lr") of a name of another trainer, "" for one that is not known. ``path`` is the
+    name with its sections; the longest known end of it decides.
     """
     for start in range(len(path)):
         if here := foreign_names().get(".".join(path[start:]).lower().replace("-", "_")):

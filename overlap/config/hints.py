@@ -1,5 +1,5 @@
-"""What a name that is no field may have been meant to be: a field of another trainer, one of another section, one that
-is spelt nearly so. A spelling is compared only where the meaning is not known.
+"""Suggestions for a name that is no field: a field of another trainer, one of another section, one that is spelt nearly
+the same. A spelling is compared only where the meaning is not known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _wrong_leaves(path: tuple[str, ...], value: Any) -> Iterator[ConfigError]:
 
 
 def name_hint(path: Sequence[str], value: Any) -> str:
-    """What to write in the place of a name that is no field; ``path`` is the name with its sections."""
+    """Return what to write in the place of a name that is no field; ``path`` is the name with its sections."""
     path = [part for named in path for part in re.split("[.:/]", named.strip("+~-").replace("-", "_").lower())]
     known, name = sections(), path[-1]
     if here := meaning(path, value):

@@ -1,4 +1,4 @@
-"""What a user names by an import path: "module:name" is imported, and checked before it is used."""
+"""Objects that a user names by an import path: "module:name" is imported, and checked before it is used."""
 
 from __future__ import annotations
 

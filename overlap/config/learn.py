@@ -1,4 +1,4 @@
-"""How policy and critic learn: the sections ``learn`` and ``critic``."""
+"""Learning of policy and critic: the sections ``learn`` and ``critic``."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def _no_algorithm(value: Any) -> Any:
 
 @config_section
 class LearnConfig:
-    """How the policy is updated: GRPO+ of DeepCoder by default."""
+    """Updates of the policy: GRPO+ of DeepCoder by default."""
 
     ranks: Whole = resumable(1, ge=1)
     """Learner processes."""
     sequence_parallel: Whole = resumable(1, ge=1)
-    """So many ranks share each sequence (Ulysses, Jacobs et al. 2023): all of them compute a micro-batch, a part of its
-    tokens each. Divides ``ranks`` and the heads of the model."""
+    """Number of ranks that share each sequence (Ulysses, Jacobs et al. 2023): all of them compute a micro-batch, a part
+    of its tokens each. Divides ``ranks`` and the heads of the model."""
     zero_stage: Stage = resumable(2)
     """ZeRO stage. With 3 no rank ever holds a whole model: policy, critic and the KL penalty's reference are
     partitioned as they are read."""
     offload: Literal["none", "sleep", "cpu"] = resumable("none")
-    """What of the learner is in host memory. "none": nothing; "sleep": where engine and learner share GPUs, whatever of
-    policy and critic is not at work: all of both while the engine generates, and one while the other learns; "cpu":
-    that, and always the optimizer with its float32 weights, which takes its step on the CPU (ZeRO-Offload):
-    slow, and 12 bytes less on a GPU for each parameter. The steps are the same."""
+    """Parts of the learner that are kept in host memory. "none": nothing; "sleep": where engine and learner share GPUs,
+    whatever of policy and critic is not at work: all of both while the engine generates, and one while the other
+    learns; "cpu": that, and always the optimizer with its float32 weights, which takes its step on the CPU
+    (ZeRO-Offload): slow, and 12 bytes less on a GPU for each parameter. The steps are the same."""
     lr: Number = Field(1e-6, gt=0)
     """Peak learning rate."""
     lora_rank: Whole = Field(0, ge=0, le=ENGINE_RANKS[-1])
@@ -58,8 +58,8 @@ class LearnConfig:
     micro_batch_tokens: Whole = resumable(8192, ge=1)
     """Tokens, padding included, in one forward-backward pass."""
     recompute: Literal["auto", "always", "never"] = resumable("auto")
-    """Whether each layer is computed again in the backward pass (activation checkpointing), for a third more time.
-    "auto": where a pass of ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
+    """Recomputation of each layer in the backward pass (activation checkpointing), for a third more time. "auto": where
+    a pass of ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
     clip_low: Number | None = Field(None, ge=0, lt=1)
     """The ratio in the loss is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo (and a function of your
     own), 3e-4 for gspo. cispo has no lower bound, pg none at all."""
@@ -76,7 +76,7 @@ class LearnConfig:
     policy's. "": the policy as the run began. A stronger one here, with ``advantage=none`` and ``kl_coef=1``, teaches
     the policy on its own samples (distillation)."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where the penalty stands. "loss": its estimate exp(-d) - 1 + d, with d a token's log-prob by the policy less that
+    """Place of the KL penalty. "loss": its estimate exp(-d) - 1 + d, with d a token's log-prob by the policy less that
     by the reference, is a term of the loss (GRPO; k3 of Schulman 2020); "reward": d itself (k1), by the policy before
     the step, is taken off each token's reward, and from there gets into advantages: of "gae" by the critic (PPO of
     RLHF), of "none" into the token's own alone, of all others also into those of the tokens before it. d in the reward
@@ -86,26 +86,24 @@ class LearnConfig:
     advantage: Annotated[
         Literal["group", "leave_one_out", "global", "gae", "none"] | ImportPath, BeforeValidator(_no_algorithm)
     ] = "group"
-    """What a reward is held against. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that of the
-    others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
+    """Baseline that a reward is compared with. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that
+    of the others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
     expects at each token (PPO), see the section ``critic``; "none": rewards teach nothing and are only reported, the KL
-    penalty alone teaches (distillation). A function of your own:
-    ``overlap.pipeline.advantage.GroupAdvantage``."""
+    penalty alone teaches (distillation). A function of your own: ``overlap.pipeline.advantage.GroupAdvantage``."""
     normalize_advantages: bool | None = None
-    """Whether advantages are divided by their standard deviation: within the prompt's group (false: Dr. GRPO), within
-    the step for "global" and "gae" (which is centred too). null: for "group" and "global"; never for
-    "leave_one_out"."""
+    """Division of advantages by their standard deviation: within the prompt's group (false: Dr. GRPO), within the step
+    for "global" and "gae" (which is centred too). null: done for "group" and "global"; never for "leave_one_out"."""
     truncated: Truncated = "mask"
     """Samples that ran out of tokens before they ended. "mask": out of the loss (their rewards still count in means);
     "zero": learned from as if they had ended, with the reward that they got; "bootstrap", with "gae": the critic's
-    value of their last token stands in the place of their reward, and that token is left out of the losses."""
+    value of their last token replaces their reward, and that token is left out of the losses."""
     overlong_tokens: Whole = Field(0, ge=0)
-    """Responses in the last so many tokens before ``model.response_tokens`` are worth less, evenly down to 0.5 off at
-    that limit (DAPO's soft overlong punishment, for rewards of 0 to 1); 0: none. ``reward/mean`` is without it.
-    It is part of a cut off response's reward: out of the loss with it by "mask", replaced with it by "bootstrap".
-    An episode has one reward and responses of many lengths, so there it must be 0."""
+    """Responses that end within this many tokens of ``model.response_tokens`` are worth less, evenly down to 0.5 off at
+    that limit (DAPO's soft overlong punishment, for rewards of 0 to 1); 0: none. ``reward/mean`` is without it. It is
+    part of a cut off response's reward: out of the loss with it by "mask", replaced with it by "bootstrap". An episode
+    has one reward and responses of many lengths, so there it must be 0."""
     loss: Literal["ppo", "pg", "cispo", "gspo"] | ImportPath = "ppo"
-    """What updates after the first one of a step are held to (with one update a step, all of them are the same).
+    """Bound of the updates after the first one of a step (with one update a step, all choices are the same).
 
     "ppo": each token's ratio to the policy before the step is clipped; "cispo": it is cut, but keeps its gradient
     (MiniMax-M1); "gspo": the mean ratio of the whole response is clipped (Qwen3); "pg": nothing, the correction alone
@@ -113,7 +111,7 @@ class LearnConfig:
     ``overlap.learner.losses.PolicyLoss``.
     """
     correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] | ImportPath = "tis"
-    """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
+    """Weight, by the learner/engine ratio, that makes samples of another policy count as those of the learner's policy.
 
     "tis": token ratios, cut at 2; "mis": token ratios, 0 outside [1/2, 2] (IcePop); "seq_mis": the ratio of the whole
     response, in an episode that of each branch, 0 over 2 (TRL); "decoupled": token ratios, 0 over 5, around the policy
@@ -146,7 +144,7 @@ class LearnConfig:
         require(self.dual_clip is None or loss == "ppo", "learn.dual_clip", self.dual_clip, way_out)
 
     def _check_kl(self) -> None:
-        """What the KL penalty cannot do, and what nothing is taught by."""
+        """Raise ConfigError for what the KL penalty cannot do, and where nothing would be taught."""
         way_out = 'nothing is held against it: use learn.kl_coef above 0, or ""'
         require(not self.reference or self.kl_coef > 0, "learn.reference", self.reference, way_out)
         if self.advantage == "none":
@@ -196,15 +194,15 @@ class LearnConfig:
 
 @config_section
 class CriticConfig:
-    """What a critic is and how its values become advantages; for ``learn.advantage=gae`` alone."""
+    """The critic, and how its values become advantages; for ``learn.advantage=gae`` alone."""
 
     policy: str = ""
     """Checkpoint that it starts from, named as ``model.policy`` is and with the same tokenizer; "": the policy's."""
     lr: Number = Field(1e-5, gt=0)
     """Its peak learning rate, with the warm-up and the schedule of ``learn``."""
     warmup_steps: Whole = Field(0, ge=0)
-    """So many steps at the beginning train the critic alone: the policy stays, and their samples are not kept. With
-    ``lambda_policy`` at 1 an untrained critic is a constant baseline, which biases nothing, so 0 will do; below 1 its
-    errors are a bias, and 10 to 50 are published."""
+    """Number of steps at the beginning that train the critic alone: the policy stays, and their samples are not kept.
+    With ``lambda_policy`` at 1 an untrained critic is a constant baseline, which biases nothing, so 0 will do; below 1
+    its errors are a bias, and 10 to 50 are published."""
     lambda_policy: Number = Field(1.0, ge=0, le=1)
     """GAE's lambda of the advantages that the policy is taught by."""

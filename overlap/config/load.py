@@ -79,8 +79,8 @@ def _plain(values: Any) -> Any:
 
 
 def read_sections(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The sections of a file and of those that it extends. ``below`` are the files that extend it. Raises ConfigError
-    for what is no YAML of sections.
+    """The sections of a file and of the files that it extends. ``below`` are the files that extend it. Raises
+    ConfigError for what is no YAML of sections.
     """
     try:
         itself = path.resolve() in below
@@ -145,7 +145,7 @@ def _with_fields(tree: dict[str, Any], values: Mapping[str, Any]) -> tuple[dict[
 
 
 def _apply(tree: dict[str, Any], override: str) -> ConfigError | None:
-    """Put an override into its place; returns why it has none, so that all can be told at once."""
+    """Put an override into its place; returns why it has none, so that all can be reported at once."""
     key, equals, text = override.partition("=")
     key = key.strip().lstrip("+")
     *above, name = key.split(".")

@@ -1,4 +1,4 @@
-"""How the policy is sampled: the sections ``rollout`` and ``episode``."""
+"""Sampling of the policy: the sections ``rollout`` and ``episode``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_DRAFT_MODEL = ("ngram", "ngram_gpu", "suffix", "custom_class")
 
 @config_section
 class RolloutConfig:
-    """How the engine samples."""
+    """Sampling by the engine."""
 
     groups_per_step: Whole = Field(8, ge=1)
     """P: prompt groups in a step."""
@@ -28,13 +28,13 @@ class RolloutConfig:
     the engine sleeps while that learns, and responses of later steps wait in it (``in_flight``): with 1, the last ones
     of a step do not decode alone."""
     in_flight: Literal["keep", "recompute", "drain"] = "recompute"
-    """What new weights do to responses in the engine. "recompute": they go on under the new weights, which read all of
-    their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and leaves an
-    error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and new
-    requests for the weights. An engine that shares GPUs with the learner sleeps before, and its KV cache goes: it waits
-    for the end likewise with "drain", and "keep" is refused where ``max_staleness`` is above 0."""
+    """Effect of new weights on responses in the engine. "recompute": the responses go on under the new weights, which
+    read all of their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and
+    leaves an error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and
+    new requests for the weights. An engine that shares GPUs with the learner sleeps before, and its KV cache goes: it
+    waits for the end likewise with "drain", and "keep" is refused where ``max_staleness`` is above 0."""
     refill_groups: Whole = Field(0, ge=0)
-    """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
+    """Largest number of groups of a step that teach nothing and are replaced by further prompts in it (DAPO's dynamic
     sampling); 0: none."""
     max_sequences: Whole = resumable(0, ge=0)
     """Sequences that an engine decodes at once. 0: on GPUs as many as its KV cache holds when each has a third of its
@@ -54,7 +54,7 @@ class RolloutConfig:
 
     @property
     def sequences(self) -> int:
-        """Sequences that all engines decode at once; those of one while nobody has counted the GPUs."""
+        """Sequences that all engines decode at once; those of one engine until the GPUs are counted."""
         return self.at_once * max(1, self.replicas)
 
     @property
@@ -64,7 +64,7 @@ class RolloutConfig:
 
     @property
     def has_draft_model(self) -> bool:
-        """Whether tokens are drafted by weights that are not the policy's; it accepts them or samples others."""
+        """True when tokens are drafted by other weights than the policy's; the policy accepts or replaces them."""
         speculation = self.engine.get("speculative_config")
         if not isinstance(speculation, dict):
             return False
@@ -85,17 +85,17 @@ class EpisodeConfig:
     the task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does
     it."""
     jail: dict[str, Any] | None = resumable(None)
-    """Where ``command`` runs. null: as you, who start the run. A mapping, ``{}`` or ``episode.jail.NAME=VALUE``: in a
-    jail of its own (tier A of the sandbox) that sees the machine's tools, a working directory and the endpoint, and
-    nothing else of machine or network. ``readable``: whole paths that it may read, beside what its words name (files,
-    and the interpreter or virtual environment of a Python). Limits: ``cpu_s`` (default: ``timeout_s``),
-    ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024), and ``work_bytes`` of its working directory
-    (256 MiB)."""
+    """Confinement of ``command``. null: it runs as you, who start the run. A mapping, ``{}`` or
+    ``episode.jail.NAME=VALUE``: in a jail of its own (tier A of the sandbox) that sees the machine's tools, a working
+    directory and the endpoint, and nothing else of machine or network. ``readable``: whole paths that it may read,
+    beside what its words name (files, and the interpreter or virtual environment of a Python). Limits: ``cpu_s``
+    (default: ``timeout_s``), ``memory_bytes`` (2 GiB), ``processes`` (256), ``open_files`` (1024), and ``work_bytes``
+    of its working directory (256 MiB)."""
     turns: Whole = Field(16, ge=1)
     """Answers of the policy in an episode at most, those on other branches too."""
     tokens: Whole = Field(0, ge=0)
-    """What may follow the prompt in an episode, tokens: responses, and what tools and users say. All responses of an
-    episode, on all its branches, have no more either. At least ``model.response_tokens``; 0: as many."""
+    """Number of tokens that may follow the prompt in an episode: responses, and what tools and users say. All responses
+    of an episode, on all its branches, have no more either. At least ``model.response_tokens``; 0: as many."""
     timeout_s: Number = resumable(600.0, gt=0)
     """Wall time of an episode at most, s, below ``run.stall_s``. Like the bounds on turns and tokens, it truncates the
     episode."""
@@ -106,7 +106,7 @@ class EpisodeConfig:
 
     @property
     def reads(self) -> bool:
-        """Whether answers have parsers."""
+        """True when answers have parsers."""
         return bool(self.tool_parser or self.reasoning_parser)
 
 

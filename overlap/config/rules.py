@@ -81,8 +81,8 @@ def _refusing(made: Any, checked: Any, name: str) -> Any:
 
 
 def from_values(kind: type[T], values: Mapping[str, Any], name: str) -> T:
-    """A dataclass of anybody's from the values of its fields. Raises one ConfigError for all values that its types
-    refuse; ``name`` is what the fields' names begin with.
+    """Any dataclass from the values of its fields. Raises one ConfigError for all values that its types refuse;
+    ``name`` is what the fields' names begin with.
     """
     hints = get_type_hints(kind, include_extras=True)
     known: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in fields(kind)}  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def defaults(kind: type) -> dict[str, Any]:
 
 
 def may_change(info: FieldInfo) -> bool:
-    """Whether a resumed run may change the field."""
+    """True when a resumed run may change the field."""
     return isinstance(info.json_schema_extra, dict) and bool(info.json_schema_extra.get(MAY_CHANGE))
 
 
@@ -163,12 +163,12 @@ def choices(annotation: Any) -> tuple[Any, ...]:
 
 
 def takes_import_path(annotation: Any) -> bool:
-    """Whether a function of the user's may stand in the place of the choices."""
+    """True when a function of the user's may be given in place of the choices."""
     return ImportPath in get_args(annotation)
 
 
 def _takes(annotation: Any, name: str, got: Any) -> str:
-    """What a value of a wrong type should have been."""
+    """Return what a value of a wrong type should have been."""
     if options := choices(annotation):
         own = ", or a function of yours as my_module:my_function" if takes_import_path(annotation) else ""
         return f"use one of {', '.join(map(str, options))}{own}"

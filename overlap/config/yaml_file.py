@@ -1,5 +1,5 @@
-"""YAML as ``yaml.safe_load`` reads it, but a key that stands twice in one mapping is an error: the first value would be
-lost in silence. So is what is nested without end or, by its aliases, longer than any reader would take.
+"""YAML as ``yaml.safe_load`` reads it, but a key that occurs twice in one mapping is an error: the first value would be
+lost without a message. An error, too, is what is nested without end or, by its aliases, too long for any reader.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
-HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
+HISTORY = "history"  # is in a run directory's config.yaml beside the sections, and is no part of a configuration
 DEEPEST, MOST, LONGEST = 50, 100_000, 2 << 20
 """Limits on one document: levels of nesting, values, those of an alias each time, and characters."""
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a mapping with a key that stands twice in it."""
+    """Loader that refuses a mapping with a key that occurs twice in it."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""How much of what a step changed comes to the engine: ``sync/applied_share``.
+"""Share of a step's change that arrives in the engine: ``sync/applied_share``.
 
     float32 weights ──step──▶ their change, c            what the engine is sent ──step──▶ its change, a
     share = <a, c> / <c, c>
@@ -29,7 +29,7 @@ LARGEST = 1 << 26
 """Numbers of a matrix that is looked at: it is whole in float32 for a moment."""
 
 Rows = list[tuple[Tensor, Tensor]]
-"""Of each matrix, [ROWS, n] in float32: as the optimizer has it, and as the engine is sent it."""
+"""Pairs for each matrix, [ROWS, n] in float32: as the optimizer has it, and as the engine is sent it."""
 
 
 class ArrivalProbe:

@@ -27,7 +27,7 @@ NAME = "overlap_packed"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the N tokens of a sequence belong that is small (``overlap.learner.pairs.fits_mask``).
+    """Places of the N tokens of a sequence that is small (``overlap.learner.pairs.fits_mask``).
 
     ``prompts`` [B, P] and ``responses`` [S, R] hold places in the sequence (padded with place 0), ``owners`` [S]
     the prompt of each response, and ``visible`` [S, 1, R, P + R] what a response token sees. ``back`` [N] says
@@ -44,7 +44,7 @@ class Layout:
 class _Pad(torch.autograd.Function):
     """Rows [N, ...] to their padded places [M, ...].
 
-    What stands in the padding is never looked at by a token, so its gradient is zero and the backward pass is a pick.
+    What is in the padding is never seen by a token, so its gradient is zero and the backward pass is a pick.
     """
 
     @staticmethod
@@ -110,7 +110,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, scaling: fl
         out = _attend_small(q, k, v, visible, scaling or q.shape[-1] ** -0.5)
     else:
         heads = q.shape[1] // k.shape[1]
-        if heads > 1:  # fused kernels with a mask want as many heads in k and v as in q
+        if heads > 1:  # fused kernels with a mask need as many heads in k and v as in q
             k, v = k.repeat_interleave(heads, 1), v.repeat_interleave(heads, 1)
         out = scaled_dot_product_attention(q, k, v, attn_mask=visible, is_causal=visible is None, scale=scaling)
     return out.transpose(1, 2).flatten(0, 1)

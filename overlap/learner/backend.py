@@ -1,5 +1,5 @@
-"""What the learner asks of the library that trains: each rank has one ``TrainBackend``, and it makes a ``TrainedModel``
-of every model that learns.
+"""Interface of the library that trains: each rank has one ``TrainBackend``, and it makes a ``TrainedModel`` of every
+model that learns.
 
     load ──▶ train ──▶ forward, backward, step, ... ──▶ full_tensors ──▶ the engine
                                    └──▶ save ──▶ restore, saved_tensors
@@ -53,7 +53,7 @@ class TrainedModel(Protocol):
         """
 
     def restore(self, folder: Path, *, ranks: int, zero_stage: int) -> None:
-        """Load what so many ranks have saved under that ZeRO stage. Raises ConfigError."""
+        """Load what ``ranks`` ranks have saved under that ZeRO stage. Raises ConfigError."""
 
     def states(self) -> Iterator[Tensor]:
         """Tensors of the optimizer, and the float32 weights."""
@@ -62,7 +62,7 @@ class TrainedModel(Protocol):
         """Gradients and buffers for them, whose values mean nothing between two steps."""
 
     def parameters(self, *modules: Any) -> Iterator[Tensor]:
-        """What forward passes of ``modules`` need; of ``module`` where none is given."""
+        """Parameters that forward passes of ``modules`` need; those of ``module`` where none is given."""
 
     def free_gathered(self) -> None:
         """Free the parameters of other ranks that a pass has left here."""

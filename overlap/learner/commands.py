@@ -67,7 +67,7 @@ class Commands:
         return metrics
 
     def kept_logprobs(self) -> dict[KeptAs, Packed[float]]:
-        """This rank's part of what the last step found for the kept samples; they are told once."""
+        """Take this rank's part of what the last step found for the kept samples; it is returned once."""
         return self._trainer.kept.take()
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:

@@ -22,14 +22,14 @@ from overlap.errors import one_line
 from overlap.learner.head import HeadKernels
 
 BACKEND = "inductor"
-"""Of ``torch.compile``."""
+"""Backend of ``torch.compile``."""
 _VARIANTS = 32  # of one function: with and without gradients, by what needs them, and by widths
 _FAILURES = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)  # of a compiler that is not there
 _ROTARY = "apply_rotary_pos_emb"  # a function of each family's module
 
 
 def worth_compiling(device: torch.device) -> bool:
-    """Whether the parts are compiled: on a CPU that takes longer than it saves. torch's own TORCH_COMPILE_DISABLE=1
+    """True when the parts are compiled: on a CPU that takes longer than it saves. torch's own TORCH_COMPILE_DISABLE=1
     turns it off.
     """
     return device.type == "cuda" and not torch._dynamo.config.disable
@@ -50,7 +50,7 @@ def compile_parts(model: Any, device: torch.device) -> str:
 
 @cache
 def _fault(device: torch.device) -> str:
-    """Why nothing can be compiled here; empty where a first function was, and ran."""
+    """Return why nothing can be compiled here; empty where a first function was, and ran."""
     torch._dynamo.config.recompile_limit = max(_VARIANTS, torch._dynamo.config.recompile_limit)
     try:
         x = torch.ones(4, 32, device=device, requires_grad=True)
@@ -146,7 +146,7 @@ def _descended(raw: Tensor, *rest: Any) -> None:
 
 
 KERNELS = HeadKernels(_measured, _descended, chunks=False)
-"""Of the output layer."""
+"""Kernels of the output layer."""
 
 
 # --- where it is put ----------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def _rotaries(model: Any) -> int:
 
 
 def _turns(own: Callable[..., Any]) -> bool:
-    """Whether it computes what ``rotated`` does."""
+    """True when ``own`` computes what ``rotated`` does."""
     query, key = (torch.linspace(-1, 1, 2 * heads * 3 * 8).view(2, heads, 3, 8) for heads in (4, 2))
     cos, sin = (torch.linspace(0, top, 2 * 3 * 8).view(2, 3, 8) for top in (1, 2))
     try:
@@ -254,7 +254,7 @@ def _turns(own: Callable[..., Any]) -> bool:
 
 
 class _Rotary:
-    """Stands in the place of a family's function; calls that it does not know are that one's."""
+    """Replacement of a family's function; calls that it does not know go to that function."""
 
     def __init__(self, own: Callable[..., Any]) -> None:
         self.own = own

@@ -38,7 +38,7 @@ against them (DPPO, section 5.4; verl ``clip_ratio_c``)."""
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What T tokens of R responses bring along from the engine; the tokens of a response stand together.
+    """Data of T tokens of R responses from the engine; the tokens of a response are contiguous.
 
     ``engine`` (log-probs) and ``advantages`` (rewards, until a critic has seen them) are [T] floats, ``owners`` [T] the
     response of each token, 0 to R-1.
@@ -149,10 +149,10 @@ def masked_by_variation(anchor: Tensor, sampled: Sampled, bound: float) -> Weigh
     """Token ratios, cut at ``DPPO_RATIO_MAX``; 0 where the advantage pushes a probability further away that is over
     ``bound`` off already.
 
-    DPPO with the binary approximation of the total variation: Qi et al. 2026 (arXiv 2602.04879), whose trust region
-    lies around the policy that sampled; prime-rl ``trainer/rl/loss.py`` ``default_loss_fn``, bound 0.2; the cut is that
-    of verl's ``compute_policy_loss_dppo_tv``. prime-rl adds 1e-3 times the squared log-ratio of every token to the
-    loss; this is the mask alone.
+    DPPO with the binary approximation of the total variation: Qi et al. 2026 (arXiv 2602.04879), whose trust region is
+    around the policy that sampled; prime-rl ``trainer/rl/loss.py`` ``default_loss_fn``, bound 0.2; the cut is that of
+    verl's ``compute_policy_loss_dppo_tv``. prime-rl adds 1e-3 times the squared log-ratio of every token to the loss;
+    this is the mask alone.
     """
     engine, advantages = sampled.engine, sampled.advantages
     moved = anchor.exp() - engine.exp()

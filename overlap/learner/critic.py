@@ -52,7 +52,7 @@ class ValueHead(nn.Module):
 
 def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tensor, Tensor]:
     """Values [T] of the states before the counted tokens, and [R] behind the responses: 0 where one ended. The latter
-    carry no gradient: nobody knows what they should be.
+    carry no gradient: what they should be is not known.
     """
     values = head(trunk(micro))
     count, cut = len(micro.at), micro.behind >= 0
@@ -64,7 +64,7 @@ def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tenso
 def load_trunk(
     path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device, backend: TrainBackend
 ) -> tuple[Trunk, bool]:
-    """A checkpoint's trunk as ``backend`` wants it, and whether its attention knows packed rows. Raises ConfigError."""
+    """A checkpoint's trunk as ``backend`` needs it, and whether its attention knows packed rows. Raises ConfigError."""
     with blaming("critic.policy"):
         model = load_policy(path, dtype=dtype, temperature=1.0, device=device, backend=backend)
         packs, _ = choose_kernels(model, learn, device, backend)

@@ -124,7 +124,7 @@ class CriticTrainer:
         return learning_rate(update, learn, self.total_updates) * self.cfg.critic.lr / learn.lr
 
     def _whitened(self, minis: Sequence[MiniBatch], made: list[list[Tensor]]) -> list[list[Tensor]]:
-        """Over all micro-batches that count; the others keep what nobody looks at."""
+        """Whiten over all micro-batches that count; the others keep values that are not used."""
         counts = [[micro.counts for micro in mini.ranks[self.rank]] for mini in minis]
         kept = chain.from_iterable(map(compress, made, counts))
         found = iter(whitened(list(kept), self._total))
@@ -146,7 +146,7 @@ class CriticTrainer:
         torch.save(state, folder / HEAD)
 
     def load_head(self, folder: Path) -> None:
-        """What ``save_head`` wrote."""
+        """Load what ``save_head`` wrote."""
         state = torch.load(folder / HEAD, map_location=self.device, weights_only=True)
         self.head.load_state_dict(state["head"])
         self._head_optimizer.load_state_dict(state["optimizer"])

@@ -9,7 +9,7 @@ what the critic is taught. lambda = 1 makes R_t the sum of the rewards to come (
 Rewards are not discounted (gamma = 1).
 Policy and critic may have lambdas of their own (VC-PPO, arXiv 2503.01491).
 
-Only trained tokens are in the recursion; what lies between two of them changes nothing. Sums run in float64.
+Only trained tokens are in the recursion; tokens between two of them change nothing. Sums run in float64.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FLAT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Of T tokens, [T] each, float32 without gradient: what the policy is taught by, and the critic's target."""
+    """Values of T tokens, [T] each, float32 without gradient: the policy's advantages, and the critic's targets."""
 
     advantages: Tensor
     targets: Tensor

@@ -25,15 +25,15 @@ BLOCK_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class HeadKernels:
-    """What is done to the logits ``raw`` [C, V], in the weights' number type, of some tokens."""
+    """Operations on the logits ``raw`` [C, V], in the weights' number type, of some tokens."""
 
     measure: Callable[[Tensor, Tensor, float, bool], tuple[Tensor, Tensor, Tensor | None]]
-    """``raw``, targets [C], temperature and whether to tell entropies, to log-probs, logarithms of the normalisers and
-    entropies, [C] in float32. ``raw`` stays."""
+    """``raw``, targets [C], temperature and whether to compute entropies, to log-probs, logarithms of the normalisers
+    and entropies, [C] in float32. ``raw`` stays."""
     descend: Callable[..., None]
     """The gradient takes the place of ``raw``: see ``_descend``."""
     chunks: bool = True
-    """Whether they make float32 copies, so that they want few tokens at a time."""
+    """True when they make float32 copies, so that they need few tokens at a time."""
 
 
 class LogprobHead(nn.Module):

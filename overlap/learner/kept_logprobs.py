@@ -24,7 +24,7 @@ Found = Mapping[KeptAs, Packed[float]]
 
 
 class KeptLogprobs:
-    """Those of one rank's micro-batches, from a step until they are taken."""
+    """Log-probs of one rank's micro-batches, from a step until they are taken."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Response, Tensor]] = []
@@ -76,7 +76,7 @@ def _spread(response: Response, values: Tensor) -> Packed[float]:
 def join_kept(
     batch: Batch, kept: Collection[int], answers: Iterable[Found], *, bootstraps: bool
 ) -> dict[str, tuple[Packed[float], ...]]:
-    """What the ranks have found for the kept groups: by sample, [T] for each of its branches.
+    """Join what the ranks have found for the kept groups: by sample, [T] for each of its branches.
 
     Samples that were not learned from are left out, and those of which a branch is not known.
     """
@@ -96,7 +96,7 @@ def join_kept(
 
 
 def _unlearned(branch: Trajectory, bootstraps: bool) -> Packed[float] | None:
-    """Of a branch without any token in the loss; None for one that has some."""
+    """Values of a branch without any token in the loss; None for one that has some."""
     if branch.trained - bootstraps > 0:
         return None
     numbers = [0.0] * len(branch.token_ids)

@@ -9,20 +9,20 @@ it the log-prob ``new``, the reference policy q the log-prob ``reference``. With
 
 All estimate KL(p || q). Their gradients are another matter (Tang & Munos 2025, arXiv 2506.09477; Shah et al. 2025,
 arXiv 2512.21852). With s = grad log p of the token, for which E[s] = 0, the expected gradient of a token is, by where
-the estimate stands (``learn.kl_in``)::
+the estimate is (``learn.kl_in``)::
 
                  in the loss: E[grad k]                         in the reward: E[k s]
     k1   E[s] = 0, so nothing is learned                E[d s] = grad KL(p || q)
     k3   E[(1 - exp(-d)) s] = grad KL(q || p)           grad KL(p || q) - grad KL(q || p)
 
-So k3 stands in the loss, and k1 in the reward. In the loss an estimate is not weighted by ``learn.correction``, as in
+So k3 is used in the loss, and k1 in the reward. In the loss an estimate is not weighted by ``learn.correction``, as in
 TRL and verl. In the reward it is a part of the advantage, and weighted with it.
 
 A token also decides which tokens can follow. The KL of whole responses has the gradient E[sum over t of s_t times the
 sum of d from t on]: that is ``to_go``, or GAE, and how a KL in the reward counts beside rewards. In the loss, and where
 the KL alone teaches (``learn.advantage=none``), a token answers for its own d alone, which is the same with a discount
-of 0: the KL of each token behind those that were drawn, with far less noise. On-policy distillation takes that (Agarwal
-et al. 2024, arXiv 2306.13649; Lu & Thinking Machines 2025, "On-Policy Distillation").
+of 0: the KL of each token behind the tokens that were drawn, with far less noise. On-policy distillation takes that
+(Agarwal et al. 2024, arXiv 2306.13649; Lu & Thinking Machines 2025, "On-Policy Distillation").
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class ProcessLearner:
         return StepReport(batch.step, version, time.monotonic() - began, metrics, logprobs)
 
     def _flatten(self, batch: Batch) -> tuple[tuple[PromptGroup, ...], Collection[int]]:
-        """What is learned from, and the groups that are kept for people."""
+        """Return what is learned from, and the groups that are kept for people."""
         kept = kept_groups(batch) if self._cfg.run.samples != "none" else {}
         return flatten(batch, truncated=self._cfg.learn.truncated, kept=kept), kept
 
@@ -130,7 +130,7 @@ class ProcessLearner:
             await self._running.call("sleep", timeout_s=SYNC_S)
 
     async def free(self, moment: str) -> float | None:
-        """GiB of the first rank's GPU that nobody has, where an engine shares it; logged as of ``moment``."""
+        """Free GiB of the first rank's GPU, where an engine shares it; logged as of ``moment``."""
         if not self.shares:
             return None
         gib: float | None = await self._running.call("free", moment, timeout_s=SYNC_S)
@@ -194,7 +194,7 @@ class ProcessLearner:
         self._version = state.version
 
     async def wait_dead(self) -> None:
-        """Wait while all ranks live. Raises LearnerError, with rank and cause, when one dies; returns when closed."""
+        """Wait while all ranks run. Raises LearnerError, with rank and cause, when one dies; returns when closed."""
         await self._running.wait_dead()
 
     def pids(self) -> tuple[int, ...]:
@@ -214,7 +214,7 @@ class ProcessLearner:
 
 
 def names_functions(learn: LearnConfig) -> bool:
-    """Whether loss or correction is a function of the user's."""
+    """True when loss or correction is a function of the user's."""
     return ":" in learn.loss or ":" in learn.correction
 
 

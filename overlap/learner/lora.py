@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = "adapter"
-"""Where adapters lie in a saved policy."""
+"""Folder of adapters in a saved policy."""
 _NAME = "default"  # peft's, for the only one
 _DOWN, _UP = f".lora_A.{_NAME}.weight", f".lora_B.{_NAME}.weight"
 

@@ -30,10 +30,10 @@ class Response:
     """A response of T tokens: ``tokens`` (int32) and the engine's ``logprobs`` (float32) are [T].
 
     All of them are in the loss but those whose ``mask`` [T] is 0 (empty: none is), which others said, and the last one
-    of a response that ``bootstraps``: it was cut off, and the critic's value of the state before that token stands for
-    what would have come. The last token is a sampled one. Where a critic makes the advantages,
-    ``advantage`` is the reward. ``fresh`` is the first token that was sampled by the version which is trained, T when
-    there is none: versions never go back, so all tokens from there on were.
+    of a response that ``bootstraps``: it was cut off, and the critic's value of the state before that token replaces
+    what would have come. The last token is a sampled one. Where a critic makes the advantages, ``advantage`` is the
+    reward. ``fresh`` is the first token that was sampled by the version which is trained, T when there is none:
+    versions never go back, so all tokens from there on were.
     """
 
     tokens: array[int]
@@ -43,9 +43,9 @@ class Response:
     bootstraps: bool = False
     mask: bytes = b""
     prompt: array[int] | None = None
-    """What it was sampled behind, where that is not its group's prompt."""
+    """Prompt that it was sampled behind, where that is not its group's prompt."""
     kept_as: KeptAs | None = None
-    """Whose log-probs the ranks are to tell under this name; None: nobody looks at them."""
+    """Name under which the ranks return its log-probs; None: they are not needed."""
 
     @property
     def counted(self) -> int:
@@ -108,7 +108,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """What one optimizer step sees: ``ranks[r]`` are the micro-batches of rank r, equally many for each.
+    """Micro-batches of one optimizer step: ``ranks[r]`` are those of rank r, equally many for each.
 
     ``counted`` is the number of response tokens on all ranks together: the normaliser of the loss.
     """
@@ -126,7 +126,7 @@ class MiniBatch:
 
 @dataclass(frozen=True, slots=True)
 class SplitConfig:
-    """How a batch is laid out: ``hidden`` is the model's width, ``padded`` is for one whose attention knows no rows."""
+    """Layout of a batch: ``hidden`` is the model's width, ``padded`` is for one whose attention knows no rows."""
 
     updates: int
     ranks: int
@@ -139,9 +139,9 @@ def flatten(batch: Batch, *, truncated: Truncated = "mask", kept: Collection[int
     """The responses that are in the loss, group by group; groups without any are left out.
 
     Out of the loss are samples that could not be scored (reward None), empty responses and, with ``truncated="mask"``,
-    those that did not end by themselves. Whether one did is what the engine says of it: one that ended at the limit
-    has the same length. ``kept``: groups whose log-probs the ranks are to tell. Raises EngineError for a response whose
-    log-probs are not one finite number per token.
+    samples that did not end by themselves. Whether one did is what the engine says of it: one that ended at the limit
+    has the same length. ``kept``: groups whose log-probs the ranks are to return. Raises EngineError for a response
+    whose log-probs are not one finite number per token.
     """
     groups = (_flatten_group(group, batch.version, truncated, group.id in kept) for group in batch.groups)
     return tuple(group for group in groups if group.responses)

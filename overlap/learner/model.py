@@ -72,7 +72,7 @@ def load_policy(
     With a ``backend`` that partitions models it has this rank's part.
 
     Raises ConfigError for one that transformers cannot load in full (it would go on with random tensors in place of
-    missing ones, and without those that its layers have no place for), and for a model without an output layer.
+    missing ones, and without tensors that its layers have no place for), and for a model without an output layer.
     """
     register()
     policy = _load(path, dtype, backend)
@@ -170,7 +170,7 @@ def plain(token_ids: list[int], device: torch.device) -> MicroTensors:
 
 
 def choose_kernels(model: Policy, learn: LearnConfig, device: torch.device, backend: TrainBackend) -> tuple[bool, str]:
-    """Have a model's parts compiled where ``learn`` wants it, and choose its attention. Returns whether responses can
+    """Have a model's parts compiled where ``learn`` says so, and choose its attention. Returns whether responses can
     share their prompt, and what is compiled, in words. Raises ConfigError as both do.
     """
     with backend.gathered(model):
@@ -180,8 +180,8 @@ def choose_kernels(model: Policy, learn: LearnConfig, device: torch.device, back
 
 @torch.no_grad()
 def choose_attention(model: Policy, device: torch.device) -> bool:
-    """Whether responses can share their prompt, found by trying; where they cannot, the model gets attention of its
-    own.
+    """Return True when responses can share their prompt, found by trying; where they cannot, the model gets attention
+    of its own.
 
     They can with full attention and positions given by ids. Two copies of the same tokens behind one prompt must
     then get the log-probs of a sequence of their own. Raises ConfigError when these themselves differ from the

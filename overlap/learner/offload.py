@@ -73,7 +73,7 @@ class Offloadable:
 
     @property
     def loaded(self) -> bool:
-        """Whether the storages are on the device, as in the beginning."""
+        """True when the storages are on the device, as in the beginning."""
         return not self._gone
 
     def offload(self) -> None:

@@ -1,4 +1,4 @@
-"""How many pairs of tokens the attention of a micro-batch computes, by layout; lengths are of tokens that are read.
+"""Number of token pairs that the attention of a micro-batch computes, by layout; lengths are of tokens that are read.
 
 A causal kernel computes the lower triangle, a kernel with a mask the whole rectangle, whatever the mask hides::
 
@@ -30,7 +30,7 @@ def shared_pairs(prompt: int, responses: Sequence[int]) -> int:
 
 
 def fits_mask(prompts: Sequence[int], responses: Sequence[int]) -> bool:
-    """Whether all of a micro-batch is small enough for one mask."""
+    """True when all of a micro-batch is small enough for one mask."""
     longest_p, longest_r = max(prompts), max(responses, default=0)
     seen = longest_p + longest_r
     return max(longest_p, longest_r) * seen <= SMALL and len(responses) * longest_r * seen <= MASK

@@ -18,9 +18,9 @@ from overlap.process.child_processes import ChildProcesses
 from sandbox.pool.quotas import cores
 
 MODULE = "overlap.learner.rank"
-"""What a rank runs."""
+"""Module that a rank runs."""
 CLOSE_S = 5.0
-"""For an idle rank to free what it holds; then it is killed."""
+"""Seconds for an idle rank to free what it holds; then it is killed."""
 _MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Tensors are made and freed again and again: without this, a fifth of a step on a CPU goes into fresh pages. A rank on
 a GPU makes them there, and gives back what loading took.
@@ -38,7 +38,7 @@ class RankLife(ChildProcesses):
         super().__init__("learner", LearnerDiedError, scratch, log)
 
     def obituary(self, who: str, code: int | None) -> str:
-        """How a rank ended, what to do where memory was short, and where its output is."""
+        """Describe how a rank ended, what to do where memory was short, and where its output is."""
         how = f"ended with exit code {code}"
         if code is not None and code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
@@ -123,7 +123,7 @@ class RankProcesses:
         return answers
 
     async def wait_dead(self) -> None:
-        """Waits while all ranks live; raises what ended them, and returns when they are closed."""
+        """Wait while all ranks run; raises what ended them, and returns when they are closed."""
         await self._life.wait_dead()
 
     async def close(self) -> None:
@@ -152,7 +152,7 @@ class RankProcesses:
 
 
 def rank_environment(rank: int, world: int, device: str = "cpu") -> dict[str, str]:
-    """What belongs to a rank alone, besides the driver's environment.
+    """Environment variables of a rank alone, besides the driver's environment.
 
     LOCAL_SIZE: without it DeepSpeed on CPUs runs `numactl` at each reduction of gradients.
 

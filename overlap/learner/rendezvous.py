@@ -1,6 +1,6 @@
-"""How ranks on several machines find each other: at rank 0's address and a port of its kernel's choice.
+"""Meeting of ranks on several machines: at rank 0's address and a port of its kernel's choice.
 
-    rank 0: open ──▶ port ──▶ driver ──▶ all ranks: attend ──▶ everybody is there ──▶ the process group
+    rank 0: open ──▶ port ──▶ driver ──▶ all ranks: attend ──▶ all are there ──▶ the process group
 
 All of it ends within ``MEET_S``, and an error names the rank, its machine and the address that it cannot reach. Ranks
 of one machine need none of this: they use a file.
@@ -21,7 +21,7 @@ from overlap.learner.spec import RankSpec
 from overlap.placement.seats import RankSeat
 
 MEET_S = 60.0
-"""All ranks are up when it begins, so whoever takes longer is lost."""
+"""All ranks are up when it begins, so a rank that takes longer is lost."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -81,7 +81,7 @@ class Rendezvous:
 
     def attend(self, spec: RankSpec, begin: Callable[[Any, timedelta], None]) -> None:
         """Wait for the others, then ``begin`` the process group by what all share, within a time. Raises
-        LearnerDiedError where somebody does not come.
+        LearnerDiedError where a rank does not come.
         """
         first, seat = spec.placement.ranks[0], spec.seat
         where = f"{first.address}:{spec.port}"
@@ -101,7 +101,7 @@ class Rendezvous:
 
 @contextmanager
 def failing(said: str) -> Iterator[None]:
-    """What fails inside is that, with what the library says of it in a line."""
+    """Raise LearnerDiedError with ``said`` for what fails inside, and with a line of what the library says."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""What stands beside the backend's files in a saved learner state: enough to refuse a state that does not fit."""
+"""File beside the backend's files in a saved learner state: enough to refuse a state that does not fit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LearnerState:
     base: str = ""
 
     def fits(self, cfg: Config) -> bool:
-        """Whether the files are sharded as those of a run by ``cfg``."""
+        """True when the files are sharded as those of a run by ``cfg``."""
         return (self.ranks, self.zero_stage) == (cfg.learn.ranks, cfg.learn.zero_stage)
 
 
@@ -78,7 +78,7 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
 
 
 def check_base(folder: Path, state: LearnerState, policy: Path) -> None:
-    """Raise ConfigError where adapters of ``state``, which lies in ``folder``, were trained on another ``policy``."""
+    """Raise ConfigError where adapters of ``state``, which is in ``folder``, were trained on another ``policy``."""
     if state.lora_rank and state.base != policy_digest(policy):
         way_out = f"the adapters in {folder} were trained on another policy: name the one that the run started from"
         raise ConfigError("model.policy", str(policy), way_out)

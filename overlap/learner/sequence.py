@@ -28,7 +28,7 @@ class SequenceGroup:
 
 
 def part(micro: MicroTensors, own: SequenceGroup) -> tuple[MicroTensors, Tensor]:
-    """This rank's part of the sequence [1, N], and the places [t] among the counted tokens of those that it predicts.
+    """Part of the sequence [1, N] of this rank, and the places [t] of its predicted tokens among the counted ones.
 
     A sequence with a layout has been filled up to a multiple of ``size``; a plain one is here.
     """
@@ -63,6 +63,6 @@ class _Join(torch.autograd.Function):
 
 
 def join(values: Tensor, places: Tensor, count: int, own: SequenceGroup) -> Tensor:
-    """What the ranks have computed for their own tokens, for all ``count``. All must make the same loss of it."""
+    """Join what the ranks have computed for their own tokens, for all ``count``. All must make the same loss of it."""
     joined: Tensor = _Join.apply(values, places, count, own.group)
     return joined

@@ -15,7 +15,7 @@ Folders = AbstractAsyncContextManager[Sequence[Path]]
 
 
 class Site(Protocol):
-    """Where the ranks of one learner live. What fails over there ends their ``life``, whose cause is raised."""
+    """Place of the ranks of one learner. What fails there ends their ``life``, whose cause is raised."""
 
     async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         """The placement as it can be now: with other seats for ranks whose machine is gone. Raises LearnerError where
@@ -28,24 +28,24 @@ class Site(Protocol):
         """Start ``python -m module FD`` on that seat and connect to it."""
 
     def saving(self, life: ChildProcesses, folder: Path) -> Folders:
-        """For each rank the folder that it writes into; in the end all that they wrote is in ``folder``, here. Raises
-        RunDirError where it has no room.
+        """Folder that each rank writes into; in the end all that they wrote is in ``folder``, here. Raises RunDirError
+        where it has no room.
         """
 
     def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> Folders:
-        """For each rank a folder that has what ``folder``, a saved state, has here; what is of other ranks alone may be
+        """Folder for each rank that has what ``folder``, a saved state, has here; what is of other ranks alone may be
         missing, unless the state is ``recut`` for these. Raises RunDirError where a machine has no room for it.
         """
 
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-        """What rank 0 says of the weights that it published, as it is true here until the next ones come."""
+        """Return what rank 0 says of the weights that it published, as it is true here until the next ones come."""
 
     async def close(self) -> None:
         """Free what is held here."""
 
 
 class Here:
-    """The driver's machine, with so many ranks."""
+    """The driver's machine, with ``ranks`` ranks."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks

@@ -56,7 +56,7 @@ class Spans:
 
 
 def make_spans(rows: Sequence[RowSpan], device: torch.device | str) -> Spans:
-    """What the kernel of variable length wants to know of the rows."""
+    """Return the arguments of the kernel of variable length for the rows."""
     pieces = [piece for row in rows for piece in _pieces(row)]
     queries = [len(own) for _, own in pieces]
     seen = [len(before) + len(own) for before, own in pieces]
@@ -67,7 +67,7 @@ def make_spans(rows: Sequence[RowSpan], device: torch.device | str) -> Spans:
 
 
 def _pieces(row: RowSpan) -> Iterator[tuple[range, range]]:
-    """What is seen before a piece, and the piece itself."""
+    """Yield what is seen before a piece, and the piece itself."""
     yield range(0), row.prompt
     for response in row.responses:
         yield row.prompt, response
@@ -126,7 +126,7 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, spans: Spans, scaling: flo
 
 @cache
 def _shared_heads(kernel: Callable[..., Any], shared: bool) -> dict[str, bool]:
-    """What tells the kernel that queries share heads of keys: torch 2.11 has no such argument, and takes them so."""
+    """Argument for queries that share heads of keys: torch 2.11 has no such argument, and accepts such queries."""
     return {"enable_gqa": shared} if "enable_gqa" in inspect.signature(kernel).parameters else {}
 
 

@@ -1,4 +1,4 @@
-"""What the driver sends to a rank at its start."""
+"""Data that the driver sends to a rank at its start."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class RankSpec:
 
     @property
     def far(self) -> bool:
-        """Whether the ranks and the driver are on more than one machine."""
+        """True when the ranks and the driver are on more than one machine."""
         return bool(self.placement.rank_nodes)

@@ -1,7 +1,7 @@
-"""What a step says of its tokens: sums and maxima of a micro-batch, added up over micro-batches and ranks.
+"""Statistics of a step's tokens: sums and maxima of a micro-batch, added up over micro-batches and ranks.
 
-Everything that is told is made of numbers that can be added (or maximised) in any order, so neither the split nor the
-number of ranks changes it beyond rounding; sums are in float64. Quantiles are read from a histogram for that reason.
+All statistics are made of numbers that can be added (or maximised) in any order, so neither the split nor the number of
+ranks changes it beyond rounding; sums are in float64. Quantiles are read from a histogram for that reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ METRICS = (*_MEANS, *_MAXIMA, *_QUANTILES, "is_masked_responses_fraction", "is_e
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of the tokens of a micro-batch, without gradient: ``sums`` can be added, ``maxima`` maximised.
+    """Statistics of the tokens of a micro-batch, without gradient: ``sums`` can be added, ``maxima`` maximised.
 
     ``ratio_counts`` can be added, too: the histogram of the log-ratios, see :func:`ratio_histogram`.
     """
@@ -53,7 +53,7 @@ class Statistics:
 
 
 def token_statistics(new: Tensor, anchor: Tensor, sampled: Sampled, weights: Weights) -> Statistics:
-    """Of learner against engine, from log-probs [T]; ``anchor`` is what the weights were made with.
+    """Statistics of learner against engine, from log-probs [T]; ``anchor`` is what the weights were made with.
 
     ``ratio_kl`` is the k3 estimate of KL(engine || learner): the engine drew the tokens. ``entropy`` is estimated by
     the negative log-prob of the sampled tokens, which costs nothing and is unbiased on-policy.
@@ -79,7 +79,7 @@ def token_statistics(new: Tensor, anchor: Tensor, sampled: Sampled, weights: Wei
 
 
 def landing_statistics(before: Tensor, sampled: Sampled) -> Statistics:
-    """How far the engine is from the learner on tokens that the version which is trained sampled behind an older one's.
+    """Distance of engine and learner on tokens that the version which is trained sampled behind an older one's.
 
     ``before`` [T] are the log-probs of that version by the learner. It is the error of how weights land: what was
     computed of a sequence before, by the older version, is all that can make a difference beyond rounding.
@@ -90,9 +90,9 @@ def landing_statistics(before: Tensor, sampled: Sampled) -> Statistics:
 
 
 def ratio_histogram(log_ratio: Tensor) -> Tensor:
-    """How many of the log-ratios [T] lie within half a step of i ``RATIO_STEP``, [2 * LOG_RATIO_MAX / RATIO_STEP + 1].
+    """Count the log-ratios [T] within half a step of i ``RATIO_STEP``, [2 * LOG_RATIO_MAX / RATIO_STEP + 1].
 
-    i goes from -LOG_RATIO_MAX / RATIO_STEP up; what lies beyond counts at the end.
+    i goes from -LOG_RATIO_MAX / RATIO_STEP up; what is beyond counts at the end.
     """
     steps = (log_ratio.nan_to_num() / RATIO_STEP).round().clamp(-_HALF, _HALF).long()
     return torch.bincount(steps + _HALF, minlength=2 * _HALF + 1)

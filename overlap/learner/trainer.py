@@ -40,7 +40,7 @@ from overlap.weights.full import FullTensors, whole_shape
 
 @dataclass(frozen=True, slots=True)
 class KnownTokens:
-    """What is known of a mini-batch before it is learned from, [T] for each micro-batch of this rank: log-probs before
+    """Known values of a mini-batch before it is learned from, [T] for each micro-batch of this rank: log-probs before
     the step's first update, a critic's advantages, and log-probs by the reference policy. None: not computed yet.
     """
 
@@ -49,7 +49,7 @@ class KnownTokens:
     references: list[Tensor] | None = None
 
     def of(self, number: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Of one micro-batch."""
+        """Return the values of one micro-batch."""
         olds, made, references = (found and found[number] for found in (self.olds, self.advantages, self.references))
         return olds, made, references
 
@@ -158,8 +158,8 @@ class RankTrainer:
 
     @torch.no_grad()
     def _costs(self, minis: Sequence[MiniBatch], known: list[KnownTokens]) -> list[list[Tensor]]:
-        """What a KL penalty in the reward takes off what a critic is taught, [T] for each micro-batch of this rank; the
-        reference policy's part of it becomes ``known``. Empty without one.
+        """Amounts that a KL penalty in the reward takes off what a critic is taught, [T] for each micro-batch of this
+        rank; the reference policy's part of it becomes ``known``. Empty without one.
         """
         learn = self.cfg.learn
         if not learn.kl_coef or learn.kl_in == "loss":

@@ -37,8 +37,8 @@ class GroupAdvantage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """How rewards become advantages: among those of a prompt (``group``), or of a step (``step``); neither where a
-    critic does it, or nobody.
+    """Functions from rewards to advantages: among the rewards of a prompt (``group``), or of a step (``step``); neither
+    where a critic makes advantages, or nothing does.
     """
 
     group: GroupAdvantage | None = None
@@ -46,12 +46,12 @@ class Estimator:
 
 
 def none_teaches(advantages: Sequence[float]) -> bool:
-    """Whether advantages [K] are all 0 but for rounding."""
+    """True when advantages [K] are all 0 but for rounding."""
     return equal_rewards((0.0, *advantages))
 
 
 def estimate(rewards: Sequence[float | None], learn: LearnConfig) -> tuple[float, ...]:
-    """What the samples of a prompt, with rewards [G], get before their step is complete."""
+    """Advantages of the samples of a prompt, with rewards [G], before their step is complete."""
     if learn.advantage == NONE:
         return (0.0,) * len(rewards)
     compare = estimator(learn.advantage).group

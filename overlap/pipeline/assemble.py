@@ -86,7 +86,7 @@ class Assembler:
         return group
 
     def replaceable(self) -> list[int]:
-        """Dropped groups that may hand on their lease now; each is told once."""
+        """Dropped groups that may hand on their lease now; each is returned once."""
         found = []
         for group in self._done.values():
             if len(self._replaced) >= self._refill:
@@ -125,7 +125,7 @@ def empty_batches(groups: Sequence[Group]) -> EmptyBatchesError:
 
 
 def likely_cause(rewards: Sequence[float], *, truncated: bool, equal: bool) -> str:
-    """Why steps had nothing to learn from. ``rewards``: those of all scored samples, or their means; ``truncated``:
+    """Explain why steps had nothing to learn from. ``rewards``: of all scored samples, or their means; ``truncated``:
     all responses were; ``equal``: all samples had one reward.
     """
     if not rewards:

@@ -20,7 +20,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """How full the loop is. Seconds are since its beginning."""
+    """Occupancy of the loop. Seconds are since its beginning."""
 
     generating: int
     """Samples in the engine, or waiting for it."""
@@ -31,7 +31,7 @@ class LoopState:
     leases_out: int
     """Groups between admission and the arrival of their weights."""
     leases_allowed: int
-    """How many there may be."""
+    """Largest ``leases_out``."""
     step_waited_s: float
     """A complete step waited for the learner."""
     learner_waited_s: float
@@ -45,7 +45,7 @@ class EndedEarly(Exception):
 
 
 OnSave = Callable[[tuple[Scored, ...]], Awaitable[None]]
-"""Keeps where the run stands between two steps; gets the results that no step has taken (``StepResult.carried``)."""
+"""Saves the position of the run between two steps; gets the results that no step has taken (``StepResult.carried``)."""
 
 
 class Control:
@@ -62,7 +62,7 @@ class Control:
         self.saves = False
         """A save was asked for, and is not made."""
         self.ended_by = ""
-        """Who asked for the end, and why."""
+        """Name of who asked for the end, and the reason."""
         self._over = self._stands = False
         self._changed = asyncio.Event()
         self._loop: tuple[GroupTracker, Flow] | None = None
@@ -104,7 +104,7 @@ class Control:
 
     @property
     def doing(self) -> str:
-        """What a run does that has this loop: "paused" where nothing moves, "finishing" behind the last step."""
+        """State of a run that has this loop: "paused" where nothing moves, "finishing" behind the last step."""
         if self._over:
             return "finishing"
         if self.paused:
@@ -160,7 +160,7 @@ class Control:
         )
 
     def status(self) -> dict[str, Any]:
-        """For a person: how full the loop is, and the samples that have been in it for longest."""
+        """Report for a person how full the loop is, and the samples that have been in it for longest."""
         state, asked = self.state(), {"paused": self.paused, "draining": self.draining, "saving": self.saves}
         if state is None or self._loop is None:
             return asked

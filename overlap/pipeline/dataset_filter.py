@@ -17,7 +17,7 @@ from overlap.errors import ConfigError, one_line
 
 TOO_LONG = "prompt too long"
 BAD_SHARE = 0.05
-"""Of a split's rows so many may be unusable. A long prompt is no bad row."""
+"""Largest share of a split's rows that may be unusable. A long prompt is no bad row."""
 _SHOWN = 200
 """Characters of a reason's first row that one line shows."""
 
@@ -36,7 +36,7 @@ class PromptSplit:
 
     @property
     def bad(self) -> int:
-        """Rows that nobody could use."""
+        """Number of rows that no run could use."""
         return sum(not row.by_choice for row in self.left_out)
 
     def by_reason(self) -> dict[str, list[LeftOut]]:

@@ -23,7 +23,7 @@ from overlap.errors import naming_stage
 
 Stage = Literal["generate", "verify"]
 TRIES = 2
-"""How often a sample that hangs is started in all."""
+"""Starts of a sample that hangs, in all."""
 LOOKS = 4
 """Checks for a stall within the time that counts as one."""
 CANCEL_S = 10.0
@@ -66,7 +66,7 @@ class Flow:
         clock: PausableClock | None = None,
     ) -> None:
         """``deliver`` gets each result; ``sequences`` are decoded at once, the others wait for room in the engine.
-        ``clock`` stands still while the engine sleeps.
+        ``clock`` pauses while the engine sleeps.
         """
         self._generator, self._verifier, self._tasks, self._deliver = generator, verifier, tasks, deliver
         self._now = (clock or PausableClock()).now
@@ -75,7 +75,7 @@ class Flow:
         self._room = sequences
         self._queued: deque[_InFlight] = deque()
         self.decoded_s: dict[str, float] = {}
-        """Seconds of generation by sample, from when the engine had room for it; whoever reads it takes it out."""
+        """Seconds of generation by sample, from when the engine had room for it; a reader takes it out."""
 
     @property
     def pending(self) -> list[Pending]:
@@ -97,7 +97,7 @@ class Flow:
         self._begin(way)
 
     def _make_room(self, ended: int) -> None:
-        """The engine decodes in the order of requests: the first of those that wait has the room that is there."""
+        """Give room in the order of requests, in which the engine decodes: the first sample that waits gets it."""
         self._room += ended
         while self._room and self._queued:
             self._queued.popleft().decoding_s = self._now()
@@ -120,7 +120,7 @@ class Flow:
             self._end(way, scored)
 
     def _generated(self, way: _InFlight) -> None:
-        if way.decoding_s is None:  # it had room before those that asked earlier
+        if way.decoding_s is None:  # it had room before samples that asked earlier
             self._queued.remove(way)
             way.decoding_s = way.since_s
             return
@@ -137,9 +137,9 @@ class Flow:
         self._moved_s = self._now()
 
     async def watch(self, stall_s: float, tell: Callable[[list[Pending], bool], None]) -> None:
-        """Look after what stands still, without end. When no sample has ended for ``stall_s`` seconds, those that have
-        stood for so long are begun again, once, and given up the next time: they fail, by name. ``tell`` gets them, and
-        whether they are given up.
+        """Watch for samples without progress, without end. When no sample has ended for ``stall_s`` seconds, the
+        samples without progress for that long are begun again, once, and given up the next time: they fail, by name.
+        ``tell`` gets them, and whether they are given up.
         """
         while True:
             await asyncio.sleep(stall_s / LOOKS)

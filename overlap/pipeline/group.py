@@ -13,7 +13,7 @@ TOO_FEW_SCORED = "too_few_scored"
 ALL_TRUNCATED = "all_truncated"
 DROP_REASONS = (EQUAL_REWARDS, ALL_TRUNCATED, TOO_FEW_SCORED)
 MOST_PUNISHED = -0.5
-"""What is added to the reward of a response at the limit."""
+"""Amount that is added to the reward of a response at the limit."""
 
 
 def make_group(group: int, prompt: Prompt, samples: Sequence[Scored], learn: LearnConfig, limit: int) -> Group:
@@ -55,7 +55,7 @@ def _drop_reason(samples: Sequence[Scored], learn: LearnConfig, teaches_none: bo
 
 
 def _in_loss(truncated: Scored, learn: LearnConfig) -> bool:
-    """Whether a truncated sample is learned from; the last token of each of its branches is not if it bootstraps."""
+    """True when a truncated sample is learned from; the last token of each of its branches is not if it bootstraps."""
     match learn.truncated:
         case "mask":
             return False

@@ -51,8 +51,8 @@ class StepResult:
 
 
 class Learning:
-    """Steps and loads, one at a time. ``version`` is the policy version in the learner, and in the engine. ``awake``
-    is a clock that stands still while the engine sleeps.
+    """Steps and loads, one at a time. ``version`` is the policy version in the learner, and in the engine. ``awake`` is
+    a clock that pauses while the engine sleeps.
     """
 
     def __init__(self, components: Components, cfg: Config, step: int, version: int) -> None:
@@ -88,7 +88,7 @@ class Learning:
             return StepResult(batch, report, (began, learned), (learned, loaded), (loaded, now()), gap, free=free)
 
     async def _serve(self, version: int, sample: Trajectory) -> tuple[float, float]:
-        """When ``version`` was loaded, and its ``check_parity``; both anew for each engine that dies over them."""
+        """Return when ``version`` was loaded, and its ``check_parity``; both anew if an engine dies over them."""
         token_ids = self._of(sample)
         while True:
             learners = await self._load(version, token_ids)
@@ -120,7 +120,7 @@ class Learning:
             await self.load()
 
     async def _load(self, version: int, token_ids: Sequence[int] | None = None) -> list[float] | None:
-        """Where engine and learner share a device: the learner's log-probs of ``token_ids``, before it leaves."""
+        """Load ``version``; on a shared device, return the learner's log-probs of ``token_ids``, before it leaves."""
         found = None
         if self.components.learner.shares:
             found = await self._sharing.to_engine(version, partial(self._send, version), token_ids)

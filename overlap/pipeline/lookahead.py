@@ -1,4 +1,4 @@
-"""How many steps are worth having on their way: enough that the scarcest part never waits, and no more.
+"""Number of steps that are worth having on their way: enough that the scarcest part never waits, and no more.
 
 More than that could only wait, and age. With nothing in its way a step takes, from admission to landed weights,
 

@@ -42,16 +42,16 @@ OnStep = Callable[[StepResult], Awaitable[None]]
 OnReady = Callable[[], Awaitable[None]] | None
 """Awaited once, when the engine serves its first version and nothing has been admitted yet."""
 OnStall = Callable[[list[Pending], bool], None]
-"""Told of samples that stand still, and whether they are given up or begun again."""
+"""Gets samples without progress, and whether they are given up or begun again."""
 
 
 PROBE_TOKENS = 256
-"""Of the response that the first version is checked on: nothing else is done meanwhile."""
+"""Tokens of the response that the first version is checked on: nothing else is done meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run stands: steps taken, the policy version in the learner, groups consumed, and results of groups that
+    """Position of a run: steps taken, the policy version in the learner, groups consumed, and results of groups that
     are not. Zeros begin a new run.
     """
 

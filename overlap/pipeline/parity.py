@@ -23,7 +23,7 @@ MEAN_FACTOR = 2.0
 
 
 def logprob_gaps(engine: Sequence[float], learner: Sequence[float]) -> list[float]:
-    """Absolute differences [T], nats. Raises ParityError when the two speak of different tokens, or of none."""
+    """Absolute differences [T], nats. Raises ParityError when the two are of different tokens, or of none."""
     if len(engine) != len(learner) or not engine:
         raise ParityError(f"engine gave {len(engine)} log-probs for the probe, learner {len(learner)}")
     gaps = [abs(a - b) for a, b in zip(engine, learner, strict=True)]
@@ -31,7 +31,7 @@ def logprob_gaps(engine: Sequence[float], learner: Sequence[float]) -> list[floa
 
 
 def engine_by_engine(logprobs: Sequence[float], length: int) -> list[Sequence[float]]:
-    """What each of the engines that answered a probe of ``length`` + 1 tokens said; at least one answer."""
+    """Split the answers to a probe of ``length`` + 1 tokens by engine; at least one answer."""
     return [logprobs[start : start + length] for start in range(0, len(logprobs), max(1, length))] or [logprobs]
 
 
@@ -69,6 +69,6 @@ def _reason(options: str) -> str:
 
 
 def _most(ordered: Sequence[float]) -> float:
-    """What ``QUANTILE`` of them do not exceed, and all but one where there are few; 0 of none."""
+    """Value that ``QUANTILE`` of them do not exceed, and all but one where there are few; 0 of none."""
     last = min(math.ceil(QUANTILE * len(ordered)) - 1, len(ordered) - 2)
     return ordered[max(0, last)] if ordered else 0.0

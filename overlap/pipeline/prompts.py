@@ -37,7 +37,7 @@ class PromptStream(Iterator[Prompt]):
         self.position = position
         self.solved, self._tell = solved, tell
         self.ended = False
-        """Somebody has asked for a prompt when there was none."""
+        """True when a prompt was asked for and there was none."""
         self._order: list[int] = []
         self._epoch = -1
         self._starts = [0]
@@ -82,8 +82,8 @@ class PromptStream(Iterator[Prompt]):
             return self._prompts[0]
 
     def at(self, position: int) -> Prompt:
-        """The prompt of any position, which is the number of its group; hands out nothing. Raises LookupError where
-        every prompt is left out.
+        """The prompt of any position, which is the number of its group; admits nothing. Raises LookupError where every
+        prompt is left out.
         """
         epoch, start = self._epoch_of(position)
         if epoch != self._epoch:

@@ -1,4 +1,4 @@
-"""Where engine and learner share devices: who frees memory when, so that both never need more than there is.
+"""Sharing of devices by engine and learner: which frees memory when, so that both never need more than there is.
 
     engine sleeps ─▶ critic comes, learns, leaves ─▶ policy comes, learns, its states leave ─▶ engine's weights wake
          ▲                                                                                            │
@@ -6,10 +6,10 @@
          └─── generates ◀── KV cache wakes, knows nothing ◀── the policy's parameters leave ◀─────────┘
 
 Responses that are not at their end when the engine is put to sleep are kept, and go on when the cache wakes: they are
-of later steps (``rollout.max_staleness``). ``clock`` stands still in between, for whatever times them.
+of later steps (``rollout.max_staleness``). ``clock`` pauses in between, for the code that times them.
 
 What happens inside the learner's step is the learner's (``overlap.learner.offload``). The KV cache, the largest piece,
-wakes when nothing of the learner is left beside it. Free memory is told of every moment, and a failure says in which.
+wakes when nothing of the learner is left beside it. Free memory is reported for every moment, a failure says in which.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SLEEP, _LEAVE = "putting the engine to sleep", "the learner's parameters leave"
 
 
 class Sharing:
-    """The handing over of one device between ``generator`` and ``learner``. ``free`` is GiB of it by moment, as they
-    were at the last time; empty where nobody can say. ``clock`` stands still while the engine sleeps.
+    """Handover of one device between ``generator`` and ``learner``. ``free`` is GiB of it by moment, as they were at
+    the last time; empty where it is not known. ``clock`` pauses while the engine sleeps.
     """
 
     def __init__(self, generator: Generator, learner: Learner) -> None:

@@ -16,7 +16,7 @@ from overlap.core import Group, reaches
 
 
 def groups_behind(cfg: Config) -> int:
-    """When a group is admitted, all groups whose number is smaller by this are learned from.
+    """Distance in numbers: at a group's admission, all groups whose number is smaller by this are learned from.
 
     Leases bound the steps on their way (``window``), and a step has ``groups_per_step`` groups with a lease and at most
     ``refill_groups`` that handed theirs on.
@@ -56,6 +56,6 @@ class Solved:
 
 
 def solves(group: Group, bound: float) -> bool:
-    """Whether the mean of the rewards, as the task gave them, is ``bound`` or more. One alone says nothing."""
+    """True when the mean of the rewards, as the task gave them, is ``bound`` or more. One alone says nothing."""
     rewards = group.rewards
     return len(rewards) > 1 and reaches(math.fsum(rewards) / len(rewards), bound)

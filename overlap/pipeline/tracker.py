@@ -18,7 +18,7 @@ class GroupTracker:
     def __init__(
         self, cfg: Config, prompts: PromptStream, steps: int, first: int = 0, carried: tuple[Scored, ...] = ()
     ) -> None:
-        """``steps`` to come, of groups numbered from ``first``; ``prompts`` stands at the first group's prompt."""
+        """``steps`` to come, of groups numbered from ``first``; ``prompts`` is at the first group's prompt."""
         self._per_step, self._samples = cfg.rollout.groups_per_step, cfg.rollout.samples_per_group
         self._prompts = prompts
         self._carried: dict[int, dict[int, Scored]] = {}

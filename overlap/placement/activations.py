@@ -54,8 +54,8 @@ def _figure(config: Mapping[str, Any], *names: str) -> int:
 
 
 def trained_parameters(shape: DecoderShape, parameters: int, lora_rank: int) -> int:
-    """How many of a policy's ``parameters`` have gradients and optimizer states: all of them, or those of adapters of
-    ``lora_rank`` on queries, keys, values, attention's output, and the gated inner layer's three.
+    """Number of a policy's ``parameters`` that have gradients and optimizer states: all of them, or those of adapters
+    of ``lora_rank`` on queries, keys, values, attention's output, and the gated inner layer's three.
     """
     if not lora_rank:
         return parameters
@@ -75,7 +75,7 @@ def activation_bytes(shape: DecoderShape, tokens: int, *, width: int, recomputes
 
 
 def recomputes(how: Recompute, shape: DecoderShape, tokens: int, *, width: int) -> bool:
-    """Whether layers are computed again in the backward pass: "auto" does where ``KEPT`` would not hold them."""
+    """True when layers are computed again in the backward pass: "auto" does where ``KEPT`` would not hold them."""
     if how != "auto":
         return how == "always"
     return activation_bytes(shape, tokens, width=width, recomputes=False) > KEPT

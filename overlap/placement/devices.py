@@ -1,4 +1,4 @@
-"""What a machine has for engines and learners: GPUs, cores and memory. Looked up without torch and without CUDA."""
+"""Resources of a machine for engines and learners: GPUs, cores and memory. Looked up without torch and without CUDA."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ELSEWHERE = " (`overlap train --dry-run --devices 8x80` plans the memory of othe
 class Devices:
     """GPUs by the ``names`` that ``CUDA_VISIBLE_DEVICES`` has for them, none where a run is on CPUs.
 
-    ``bytes`` is the memory of each (of the smallest), 0 where nobody knows it. ``cores`` are the CPUs that this process
-    may use, one of each physical core; ``quota``: a container's quota leaves fewer than its affinity.
-    ``shared`` is the size of its shared memory, bytes (0: not known).
+    ``bytes`` is the memory of each (of the smallest), 0 where it is not known. ``cores`` are the CPUs that this process
+    may use, one of each physical core; ``quota``: a container's quota leaves fewer than its affinity. ``shared`` is the
+    size of its shared memory, bytes (0: not known).
     """
 
     names: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Devices:
 
     @property
     def kind(self) -> Literal["cpu", "cuda"]:
-        """What engine and learner run on."""
+        """Kind of device that engine and learner run on."""
         return "cuda" if self.names else "cpu"
 
     @classmethod
@@ -57,7 +57,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """What a node of a cluster has for engines and ranks. ``name`` is what a person reads of it, ``address`` where the
+    """Resources of a cluster's node for engines and ranks. ``name`` is what a person reads of it, ``address`` where the
     others reach it, ``host`` its memory that is free, bytes (0: not known). ``here``: it is the driver's machine.
     """
 
@@ -69,7 +69,7 @@ class NodeDevices:
 
 
 def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) -> Devices:
-    """What a run with ``run.device`` = ``wanted`` may use of this machine.
+    """Resources of this machine that a run with ``run.device`` = ``wanted`` may use.
 
     Raises ConfigError where that is "cuda" and there is no GPU, or no torch that could use one.
     """
@@ -97,8 +97,8 @@ def _shared() -> int:
 def _smallest(names: Sequence[str], known: Sequence[int], environ: Mapping[str, str]) -> int:
     """Bytes of the smallest of the GPUs ``names``, of all that are ``known``, in the driver's order; 0: not known.
 
-    CUDA counts the fastest first unless it is told the driver's order: so which one a number means is not known where
-    GPUs differ and some are hidden. Of a part of a GPU the driver does not tell here.
+    CUDA counts the fastest first unless it is set to the driver's order: so which one a number means is not known where
+    GPUs differ and some are hidden. The memory of a part of a GPU (MIG) is not found here.
     """
     if not names or any(name.startswith("MIG-") for name in names):
         return 0
@@ -142,7 +142,7 @@ def _nodes() -> tuple[int, ...]:
 
 
 def torch_has_cuda() -> bool:
-    """Whether the installed torch is built for CUDA, by the file in which it says so. Imports nothing."""
+    """True when the installed torch is built for CUDA, by the file in which it says so. Imports nothing."""
     spec = PathFinder.find_spec("torch")
     for folder in (spec and spec.submodule_search_locations) or ():
         if (file := Path(folder, "version.py")).is_file():
@@ -171,8 +171,8 @@ def free_memory() -> int:
 
 
 def bfloat16_is_fast(processor: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether products in bfloat16 take no longer than in float32: on x86 with AMX, on Arm with bf16, and where nothing
-    is known. With AVX-512 alone they take about twice as long, without it they are done in software, 50 times.
+    """True when products in bfloat16 take no longer than in float32: on x86 with AMX, on Arm with bf16, and where
+    nothing is known. With AVX-512 alone they take about twice as long, without it they are done in software, 50 times.
     """
     with suppress(OSError):
         words = set(processor.read_text().split())
@@ -194,8 +194,8 @@ def with_dtype(cfg: Config) -> Config:
 
 
 def _rooms(groups: Path, own: Path) -> Iterator[int]:
-    """Bytes that each control group above this process still gives, where it has a limit. A file's pages that nobody
-    uses are given back when they are wanted.
+    """Bytes that each control group above this process still gives, where it has a limit. A file's pages that are not
+    in use are given back when they are wanted.
     """
     for group, unified in groups_above("memory", groups, own):
         yield from _room(group, *(_V2 if unified else _V1))

@@ -10,13 +10,13 @@ from overlap.placement.planned_run import PlannedRun, number_bytes
 from overlap.placement.shapes import ModelShape
 
 CPU_BLOCK_TOKENS = 32
-"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
+"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels need multiples of 32."""
 WORKSPACE = 2_500_000_000
-"""Of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
+"""Bytes of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
 ASLEEP = 1 << 30
-"""Of that, what an engine keeps while it sleeps: CUDA graphs. Not measured here."""
+"""Bytes of ``WORKSPACE`` that an engine keeps while it sleeps: CUDA graphs. Not measured here."""
 ENGINE_OWN = 1_600_000_000
-"""Of an engine on a CPU, all of its processes; estimated by what one of the default policy had resident."""
+"""Bytes of an engine on a CPU, all of its processes; estimated by what one of the default policy had resident."""
 
 
 def token_bytes(cfg: Config, policy: ModelShape) -> int:

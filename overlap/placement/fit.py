@@ -1,5 +1,5 @@
-"""Whether a run fits in memory, by its seats on the devices at hand or on others that are named; a run that does not is
-refused with what it needs most for and one way out, which is not tried: it may not be enough.
+"""Check that a run fits in memory, by its seats on the devices at hand or on others that are named; a run that does not
+is refused with what it needs most for and one way out, which is not tried: it may not be enough.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from overlap.placement.seats import Placement, place
 from overlap.placement.shapes import ModelShape
 
 SEQUENCES = 512
-"""That an engine on GPUs decodes at once at most, where ``rollout.max_sequences`` leaves that to its KV cache."""
+"""Most sequences at once in an engine on GPUs, where ``rollout.max_sequences`` leaves that to its KV cache."""
 LENGTH = 1 / 3
-"""Of a context, what a sequence has in the KV cache on average: all begin with a prompt, and most end early."""
+"""Share of a context that a sequence has in the KV cache on average: all begin with a prompt, and most end early."""
 _NAMED = re.compile(r"([1-9]\d{0,3})x(\d+(?:\.\d+)?)")
 
 
@@ -44,14 +44,14 @@ def named_devices(text: str) -> Devices:
 
 
 def planned_seats(cfg: Config, devices: Devices, host: int = 0) -> Seats:
-    """Return who sits where on ``devices``, in a machine with ``host`` bytes of free memory (0: not known). Raises
+    """Return the seats on ``devices``, in a machine with ``host`` bytes of free memory (0: not known). Raises
     ConfigError.
     """
     return seats_on(place(cfg, devices), devices, host)
 
 
 def seats_here(cfg: Config, placement: Placement) -> Seats:
-    """Return who sits where on this machine, with the memory that is free now."""
+    """Return the seats on this machine, with the memory that is free now."""
     return seats_on(placement, devices_here(cfg.run.device), free_memory())
 
 
@@ -71,7 +71,7 @@ def seats_on(placement: Placement, devices: Devices, host: int) -> Seats:
 
 def sequences_at_once(run: PlannedRun, seats: Seats) -> int:
     """``rollout.max_sequences``; where that is 0, as many as the KV cache of the smallest GPU holds at ``LENGTH``, to a
-    limit of ``SEQUENCES``. On a CPU, and on GPUs of which nobody knows the bytes, what the configuration has for them.
+    limit of ``SEQUENCES``. On a CPU, and on GPUs whose bytes are not known, what the configuration has for them.
     """
     size = seats.smallest
     held = kv_tokens(run, size) if size else 0
@@ -135,7 +135,7 @@ def _attention(shape: ModelShape) -> tuple[int, ...]:
 
 
 def fits(run: PlannedRun, seats: Seats) -> bool:
-    """Whether it fits, or nobody knows."""
+    """True when it fits, or when that is not known."""
     short = seats.smallest and run.engine and engine_shortage(run, seats.smallest) > 0
     return not short and all(need.missing <= 0 for need in memory_plan(run, seats))
 
@@ -179,7 +179,7 @@ def _engine_ways(run: PlannedRun, seats: Seats, item: str, on_gpu: bool) -> list
 
 
 def _pass_ways(run: PlannedRun, need: MemoryNeed, on_gpu: bool) -> list[tuple[str, bool]]:
-    """What makes a learner's pass over a micro-batch smaller."""
+    """Settings that make a learner's pass over a micro-batch smaller."""
     learn, parts = run.cfg.learn, 2 * run.cfg.learn.sequence_parallel
     model = run.trained("critic" if need.moment == CRITIC else "actor", on_gpu=on_gpu)
     return [
@@ -194,7 +194,7 @@ def _pass_ways(run: PlannedRun, need: MemoryNeed, on_gpu: bool) -> list[tuple[st
 
 
 def _state_ways(run: PlannedRun, seats: Seats, need: MemoryNeed, on_gpu: bool) -> list[tuple[str, bool]]:
-    """What makes the learner's states smaller, or takes them elsewhere."""
+    """Settings that make the learner's states smaller, or move them elsewhere."""
     learn = run.cfg.learn
     rests = on_gpu and seats.turns and run.offload == "none"
     return [

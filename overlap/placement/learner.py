@@ -29,9 +29,9 @@ LOGITS = 512 << 20
 CHUNKS = {False: 3 * (24 << 20), True: 3 * (256 << 20)}
 """Float32 chunks of it and their copies on a CPU, and on a GPU, where compiled kernels make none."""
 GATHER = 256 << 20
-"""Of a pass over full tensors under ZeRO 3 (``overlap.weights.full``)."""
+"""Bytes of a pass over full tensors under ZeRO 3 (``overlap.weights.full``)."""
 CHUNK = 1 << 30
-"""Of a buffer in which weights travel, unless a single tensor is larger (``overlap.weights.cuda``, vLLM's for nccl)."""
+"""Bytes of a buffer for weights on their way, if no tensor is larger (``overlap.weights.cuda``, vLLM's for nccl)."""
 WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, BUCKETS = (
     "weights",
     "gradients",
@@ -79,7 +79,7 @@ class Trained:
         return 4 * (BUCKET if self.on_gpu else min(self.trained, BUCKET))
 
     def states(self) -> Items:
-        """What stays between two steps, on the device or in host memory."""
+        """Bytes that stay between two steps, on the device or in host memory."""
         n, r = self.trained, self.ranks
         kept = {1: 4 * n if self.width < 4 else 0, 2: 0, 3: 4 * n // r}[self.stage]
         return {
@@ -90,12 +90,12 @@ class Trained:
         }
 
     def on_device(self) -> Items:
-        """What of the states is on a rank's device."""
+        """States that are on a rank's device."""
         states = self.states()
         return states | {GRADIENTS: 0, OPTIMIZER: 0} if self.offloaded else states
 
     def step(self) -> Items:
-        """What an optimizer step holds on a rank's device in its largest moment."""
+        """Bytes that an optimizer step holds on a rank's device in its largest moment."""
         n, r, halves = self.trained, self.ranks, self.width < 4 and not self.offloaded
         summed = {1: (self.width if halves else 4) * n, 2: 0 if self.offloaded else 4 * n // r, 3: 0}[self.stage]
         waits = self._bucket if self.stage == 2 and self.on_gpu else 0

@@ -1,10 +1,10 @@
-"""What a run needs in memory, before anything is started: bytes by place, moment and item. Pure functions.
+"""Memory that a run needs, before anything is started: bytes by place, moment and item. Pure functions.
 
 A place is a GPU with the memory of its host beside it, or a machine without GPUs, which all processes share. Moments
 are "sampling", "the weight transfer", "learning" and "the critic's learning". An engine and a learner on the same GPUs
-take turns: who is not at work sleeps. ``learn.offload`` says what of the learner's states leaves a GPU then.
+take turns: the one that is not at work sleeps. ``learn.offload`` says what of the learner's states leaves a GPU then.
 Checkpoints are written while the engine samples: what sleeps of them is read in host memory, but weights come back for
-so long.
+that time.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ USABLE = 0.96
 """Part of a GPU's memory that a plan may use up: CUDA has less of it to give than the driver names, and freed pieces do
 not always fit together. Not measured here."""
 RANK_OWN = 450_000_000
-"""Of a rank on a CPU: threads, and what libraries keep; their files, which can be read again, are not counted."""
+"""Bytes of a rank on a CPU: threads, and what libraries keep; their files, which can be read again, are not counted."""
 HEAP_FACTOR = 2
 """Resident bytes of such a rank at worst, by the most in use: holes in memory that is never given back. How large they
 get depends on the samples, so a run is not refused for them. Two runs of the default policy had that."""
 GPU_OWN = 1536 << 20
-"""Of a process on a GPU: CUDA's context, libraries and NCCL's buffers. An H200 had 1.3 GiB of it."""
+"""Bytes of a process on a GPU: CUDA's context, libraries and NCCL's buffers. An H200 had 1.3 GiB of it."""
 OWN, REFERENCE, BUFFER, OFFLOADED = "processes' own", "reference", "transfer buffers", "offloaded states"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a place holds in its fullest ``moment``, and the bytes that are ``free`` there (0: not known), of which a
-    run can be refused. ``worst``: bytes with what may come on top.
+    """Bytes that a place holds in its fullest ``moment``, and the bytes that are ``free`` there (0: not known), by
+    which a run can be refused. ``worst``: bytes with what may come on top.
     """
 
     place: str
@@ -56,7 +56,7 @@ class MemoryNeed:
 
     @property
     def missing(self) -> int:
-        """Bytes; 0 or less where it fits, or where nobody knows what is free."""
+        """Bytes; 0 or less where it fits, or where it is not known what is free."""
         return self.total - self.free if self.free else 0
 
 
@@ -108,7 +108,7 @@ def _on_gpus(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[str, 
 
 
 def _on_machine(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[str, Items]]:
-    """Nobody sleeps, and nothing is offloaded. The first rank keeps a copy of the weights for the engines to map."""
+    """Nothing sleeps, and nothing is offloaded. The first rank keeps a copy of the weights for the engines to map."""
     for _ in seats.engines if run.engine else ():
         yield MACHINE, engine_on_cpu(run, seats.host // max(1, len(seats.engines)))
     maps = run.engine and bool(seats.ranks) and not seats.first
@@ -124,8 +124,8 @@ def _heap(run: PlannedRun, seats: Seats) -> int:
 
 
 def rank_items(run: PlannedRun, moment: str, seats: Seats | None = None) -> tuple[Items, int]:
-    """What a learner rank holds in a moment on its GPU, without what is its process's own, and how many bytes in host
-    memory, which is kept once it is taken; on a machine without GPUs, where there are no ``seats``, all it holds.
+    """Bytes that a learner rank holds in a moment on its GPU, without what is its process's own, and how many bytes in
+    host memory, which is kept once it is taken; on a machine without GPUs, where there are no ``seats``, all it holds.
     """
     rests = seats is not None and seats.turns and run.offload != "none"
     found, away = (_reference(run) if not rests or moment == LEARNING else {}), 0

@@ -4,7 +4,7 @@
     GPUs          engines fill the other nodes, the largest first, then the driver's, with what the learner leaves them
     CPUs          an engine on a node, bound to its cores; the driver's node last, for the learner works there
 
-Which of them the learner's ranks sit on is in ``rank_placement``.
+Which of them the learner's ranks are on is in ``rank_placement``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True
 
 
 def driver_node(nodes: Sequence[NodeDevices]) -> NodeDevices:
-    """That of the driver."""
+    """Node of the driver."""
     (here,) = (node for node in nodes if node.here)
     return here
 
@@ -53,7 +53,7 @@ def _size(node: NodeDevices) -> int:
 def _stays(
     cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], gpus: bool, engine: bool, learner: bool
 ) -> bool:
-    """Whether the run needs no other node for its engines, and on GPUs for its ranks."""
+    """True when the run needs no other node for its engines, and on GPUs for its ranks."""
     r, ranks = cfg.rollout, cfg.learn.ranks if learner else 0
     if not gpus:
         return r.replicas <= 1 or not engine
@@ -122,15 +122,15 @@ def moved_seat(cfg: Config, seat: EngineSeat, node: NodeDevices) -> EngineSeat |
 
 
 def seats_over(placement: Placement, node: NodeDevices) -> Seats:
-    """Who sits on one of the nodes."""
+    """Seats on one of the nodes."""
     name = node_name(node)
     mine = replace(placement, engines=placement.on(name), ranks=placement.ranks_on(name))
     return replace(seats_on(mine, node.devices, node.host), copies=_copies(placement, name))
 
 
 def _copies(placement: Placement, name: str) -> int:
-    """Of the weights on their way by shm: one at either end of each way to another machine; that of an engine for
-    itself, and on the driver's machine one for all engines elsewhere.
+    """Copies of the weights on their way by shm: one at either end of each way to another machine; that of an engine
+    for itself, and on the driver's machine one for all engines elsewhere.
     """
     if placement.backend != "shm" or not (placement.engines and placement.ranks):
         return 0
@@ -141,8 +141,8 @@ def _copies(placement: Placement, name: str) -> int:
 
 
 def check_nodes(run: PlannedRun, placement: Placement, nodes: Sequence[NodeDevices]) -> None:
-    """Raise ConfigError where what sits on a node other than the driver's does not fit there, or where any node has too
-    little shared memory; names the node.
+    """Raise ConfigError where what is placed on a node other than the driver's does not fit there, or where any node
+    has too little shared memory; names the node.
     """
     for node in nodes:
         check_shared_memory(placement, node.devices, node_name(node))
@@ -154,14 +154,14 @@ def check_nodes(run: PlannedRun, placement: Placement, nodes: Sequence[NodeDevic
 
 
 def fits_on(run: PlannedRun, placement: Placement, seat: EngineSeat, node: NodeDevices) -> bool:
-    """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory,
+    """True when an engine that moves to that seat of a node, where no other of the placement's is, has enough memory,
     also with learner ranks beside it.
     """
     return fits(run, seats_over(replace(placement, engines=(seat,)), node))
 
 
 def nodes_line(placement: Placement) -> str:
-    """Which engine sits where; "" where all are on the driver's machine."""
+    """Which engine is on which node; "" where all are on the driver's machine."""
     told = []
     for seat in placement.engines:
         cores = sorted(core for worker in seat.cores for core in worker)
@@ -171,7 +171,7 @@ def nodes_line(placement: Placement) -> str:
 
 
 def ranks_line(placement: Placement) -> str:
-    """Which learner rank sits where, and where they meet; "" where all are on the driver's machine."""
+    """Which learner rank is on which node, and where they meet; "" where all are on the driver's machine."""
     if not placement.rank_nodes:
         return ""
     told = [f"rank {seat.rank} on {_where(seat)}" for seat in placement.ranks]

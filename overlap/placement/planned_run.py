@@ -1,4 +1,4 @@
-"""What a memory plan is made of: a run by its models' shapes, and who sits on which device."""
+"""Input of a memory plan: a run by its models' shapes, and the seats on each device."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def number_bytes(cfg: Config) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Who sits where. ``devices`` are the bytes of each GPU (0: not known), none on a CPU; ``engines`` the GPUs of each
-    engine; ``ranks`` the GPU of each learner rank. They may take ``turns``, the engine asleep while the learner learns.
-    ``host`` is the machine's memory that is free, ``shared`` the size of its /dev/shm, bytes (0: not known). ``first``
-    is the number of the first of these ranks; ``copies`` of the weights are kept here for those who get only what has
-    changed in them.
+    """Seats on devices. ``devices`` are the bytes of each GPU (0: not known), none on a CPU; ``engines`` the GPUs of
+    each engine; ``ranks`` the GPU of each learner rank. They may take ``turns``, the engine asleep while the learner
+    learns. ``host`` is the machine's memory that is free, ``shared`` the size of its /dev/shm, bytes (0: not known).
+    ``first`` is the number of the first of these ranks; ``copies`` of the weights are kept here for receivers that get
+    only what has changed in them.
     """
 
     devices: tuple[int, ...]
@@ -41,26 +41,26 @@ class Seats:
 
     @property
     def shares_memory(self) -> bool:
-        """Several GPUs talk to each other, which takes shared memory too."""
+        """Several GPUs communicate, which takes shared memory too."""
         several = any(len(engine) > 1 for engine in self.engines) or len(self.ranks) > 1
         return bool(self.devices) and (several or self.backend == "nccl")
 
     @property
     def smallest(self) -> int:
-        """Bytes of the smallest GPU that an engine sits on; 0 where there is none, or its bytes are not known."""
+        """Bytes of the smallest GPU with an engine; 0 where there is none, or its bytes are not known."""
         return min((self.devices[device] for engine in self.engines for device in engine if self.devices), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """What is planned. Without an ``engine`` a run learns from kept samples."""
+    """The run that is planned. Without an ``engine`` a run learns from kept samples."""
 
     cfg: Config
     policy: ModelShape
     critic: ModelShape | None = None
     engine: bool = True
     reference: ModelShape | None = None
-    """Of ``learn.reference``; None: the policy's."""
+    """Shape of ``learn.reference``; None: the policy's."""
 
     @property
     def offload(self) -> Offload:
@@ -92,13 +92,13 @@ class PlannedRun:
 
     @property
     def engine_adapter(self) -> Mapping[str, int]:
-        """What an engine has beside its weights for adapters, on each of its GPUs at most."""
+        """Bytes that an engine has beside its weights for adapters, on each of its GPUs at most."""
         learn = self.cfg.learn
         return {"adapter": self.adapters * learn.engine_rank // learn.lora_rank} if self.cfg.sends_adapter else {}
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Those that are trained."""
+        """Models that are trained."""
         return ("actor",) if self.critic is None else ("actor", "critic")
 
     def trained(self, what: Model, *, on_gpu: bool) -> Trained:

@@ -1,9 +1,9 @@
-"""Which nodes the learner's ranks sit on, and which in the place of one that is gone. Pure functions.
+"""Nodes of the learner's ranks, and the node that replaces one that is gone. Pure functions.
 
     GPUs   on the driver's machine where it has enough, else on the smallest node that has, else on as few as can be
     CPUs   several each on a node of its own while there are such, those without an engine first; one stays
 
-The ranks of a node have numbers in a row, and the driver's machine has the first: rank 0 hands over the weights.
+The ranks of a node have numbers in a row, and the driver's machine has the first: rank 0 sends the weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Homes = Sequence[tuple[NodeDevices, int]]
 
 
 def homes_on_gpus(ranks: int, here: NodeDevices, others: Sequence[NodeDevices]) -> Homes:
-    """The nodes for so many ranks; ``others`` are the largest first. Raises ConfigError for too few GPUs."""
+    """The nodes for ``ranks`` ranks; ``others`` are the largest first. Raises ConfigError for too few GPUs."""
     nodes = [here, *others]
     whole = [node for node in (here, *reversed(others)) if len(node.devices.names) >= ranks]
     if whole:
@@ -41,7 +41,7 @@ def homes_on_gpus(ranks: int, here: NodeDevices, others: Sequence[NodeDevices]) 
 
 
 def homes_on_cpus(ranks: int, here: NodeDevices, others: Sequence[NodeDevices], engines: Sequence[EngineSeat]) -> Homes:
-    """The nodes for so many ranks, beside these engines."""
+    """The nodes for ``ranks`` ranks, beside these engines."""
     counts: Counter[str] = Counter()
     names = _emptiest(ranks, [*others, here], counts, engines)
     nodes = {node_name(node): node for node in (here, *others)}
@@ -51,7 +51,7 @@ def homes_on_cpus(ranks: int, here: NodeDevices, others: Sequence[NodeDevices], 
 def _emptiest(
     ranks: int, nodes: Sequence[NodeDevices], counts: Counter[str], engines: Sequence[EngineSeat]
 ) -> list[str]:
-    """A node for each of so many ranks: one with the fewest of them, of these one with the fewest engines."""
+    """A node for each of ``ranks`` ranks: one with the fewest of them, of these one with the fewest engines."""
     names, busy = [node_name(node) for node in nodes], Counter(seat.node for seat in engines)
     found = []
     for _ in range(ranks):
@@ -72,7 +72,7 @@ def seats_in(cfg: Config, homes: Homes, first: Mapping[str, int]) -> tuple[RankS
 
 
 def reseated(placement: Placement, nodes: Iterable[NodeDevices], barred: Collection[str] = ()) -> Placement | None:
-    """The placement with other seats for those ranks whose node is not among the ``nodes``, which live; none of these
+    """The placement with other seats for those ranks whose node is not among the ``nodes``, which are up; none of these
     on one that is ``barred``. None where there is no room.
     """
     living = {node_name(node): node for node in nodes}
@@ -110,5 +110,5 @@ def _on_device(seat: RankSeat, node: NodeDevices, number: int) -> RankSeat:
 
 
 def node_name(node: NodeDevices) -> str:
-    """What seats call a node."""
+    """Name of a node in its seats."""
     return "" if node.here else node.name

@@ -1,6 +1,6 @@
 """``place(cfg, devices)``: a seat for every engine and every learner rank, or a refusal with the way out.
 
-    shared   rank r sits on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns
+    shared   rank r is on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns
     split    the engines come first, the ranks behind them
     CPU      no device; several engines are bound to cores of their own, one that takes turns with the learner on few
              cores to all of them, any other is left to vLLM, which leaves a core free
@@ -31,12 +31,12 @@ _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _UNSHARED = {"expandable_segments:true": "expandable_segments", "backend:cudamallocasync": "backend:cudaMallocAsync"}
 """Options of these whose memory another process cannot map, in small letters and as people write them."""
 SHM_BYTES = 1 << 30
-"""That NCCL and vLLM's queues share memory by, among some GPUs; a container has 64 MB of it by default."""
+"""Bytes of shared memory for NCCL and vLLM's queues, among some GPUs; a container has 64 MB of it by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSeat:
-    """Where engine ``index`` sits. ``devices`` are places among the GPUs, ``visible`` is what it sees of them.
+    """Seat of engine ``index``. ``devices`` are places among the GPUs, ``visible`` is what it sees of them.
 
     ``cores`` [TP][...] are the CPUs that each of its workers is bound to; empty: vLLM chooses. ``first_rank`` is the
     rank of its first worker in the group that nccl sends weights by, whose rank 0 is the learner. ``node`` is the name
@@ -53,15 +53,15 @@ class EngineSeat:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its processes find in their environment; nothing where they may see all that there is."""
+        """Variables in the environment of its processes; nothing where they may see all that there is."""
         bound = {_BIND: "|".join(",".join(map(str, worker)) for worker in self.cores)} if self.cores else {}
         return bound | ({VISIBLE: self.visible} if self.devices else {})
 
 
 @dataclass(frozen=True, slots=True)
 class RankSeat:
-    """Where learner rank ``rank`` sits: on one GPU, the only one that it sees, or on the CPU. All have one seed.
-    ``node`` is as for engines; ``address`` is where ranks on other nodes reach it, "" where there are none.
+    """Seat of learner rank ``rank``: on one GPU, the only one that it sees, or on the CPU. All have one seed. ``node``
+    is as for engines; ``address`` is where ranks on other nodes reach it, "" where there are none.
     """
 
     rank: int
@@ -73,7 +73,7 @@ class RankSeat:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What belongs to its device; ``LOCAL_RANK`` is that among the devices that it sees."""
+        """Variables of its device; ``LOCAL_RANK`` is the rank among the devices that it sees."""
         return {VISIBLE: self.visible, "LOCAL_RANK": "0"} if self.devices else {}
 
 
@@ -81,7 +81,7 @@ class RankSeat:
 class Placement:
     """Seats for every engine and every rank of a run. ``backend`` carries the weights; nccl's group meets at the
     learner's ``address``. ``sequences`` are decoded at once by each engine where the configuration leaves that to its
-    GPUs, 0 while nobody knows them.
+    GPUs, 0 while these are not known.
     """
 
     kind: Literal["cpu", "cuda"] = "cpu"
@@ -93,12 +93,12 @@ class Placement:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Nodes other than the driver's machine that engines sit on."""
+        """Nodes other than the driver's machine with engines."""
         return tuple(dict.fromkeys(seat.node for seat in self.engines if seat.node))
 
     @property
     def rank_nodes(self) -> tuple[str, ...]:
-        """Nodes other than the driver's machine that learner ranks sit on; where there are none, all meet there."""
+        """Nodes other than the driver's machine with learner ranks; where there are none, all meet there."""
         return tuple(dict.fromkeys(seat.node for seat in self.ranks if seat.node))
 
     def ranks_on(self, node: str) -> tuple[RankSeat, ...]:
@@ -115,7 +115,7 @@ class Placement:
         return self.backend == "ipc"
 
     def feeds(self, rank: RankSeat) -> bool:
-        """Whether an engine sits on the GPU of the ``rank``."""
+        """True when an engine is on the GPU of the ``rank``."""
         return any(seat.node == rank.node and set(seat.devices) & set(rank.devices) for seat in self.engines)
 
     def counted(self, cfg: Config) -> Config:
@@ -184,7 +184,7 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
 
 
 def spread_cores(cores: Sequence[int], workers: int, leave: int = 1) -> tuple[tuple[int, ...], ...]:
-    """Cores for each worker, side by side; ``leave`` of them stay free for everybody else where there are more than
+    """Cores for each worker, side by side; ``leave`` of them stay free for other processes where there are more than
     workers.
     """
     free = min(len(cores), max(workers, len(cores) - leave))
@@ -193,15 +193,15 @@ def spread_cores(cores: Sequence[int], workers: int, leave: int = 1) -> tuple[tu
 
 
 def _backend(cfg: Config, count: int) -> Backend:
-    """What carries the weights on ``count`` GPUs. Where engines and ranks share some they take turns (ipc): an engine
-    that starts takes what others do on its GPU meanwhile for its own.
+    """Return what carries the weights on ``count`` GPUs. Where engines and ranks share some they take turns (ipc): an
+    engine that starts takes what others do on its GPU meanwhile for its own.
     """
     r, ranks = cfg.rollout, cfg.learn.ranks
     return "ipc" if count < r.tensor_parallel * (r.replicas or 1) + ranks else "nccl"
 
 
 def _replicas(cfg: Config, count: int, turns: bool, learner: bool) -> int:
-    """How many engines there are on ``count`` GPUs."""
+    """Number of engines on ``count`` GPUs."""
     replicas, parallel, room = cfg.rollout.replicas, cfg.rollout.tensor_parallel, count
     if learner and not turns:
         room = count - cfg.learn.ranks
@@ -258,8 +258,8 @@ def check_environment(placement: Placement, environ: Mapping[str, str]) -> None:
 
 
 def check_shared_memory(placement: Placement, devices: Devices, node: str = "") -> None:
-    """Raise ConfigError where a machine has too little for those that sit there: several GPUs that talk to each other
-    do so by shared memory, too.
+    """Raise ConfigError where a machine has too little shared memory for the processes there: several GPUs that
+    communicate use it, too.
     """
     engines, ranks = placement.on(node), placement.ranks_on(node)
     talks = any(len(seat.devices) > 1 for seat in engines) or len(ranks) > 1

@@ -28,11 +28,11 @@ class ModelShape:
     context: int = 0
 
     def divides(self, parts: int) -> bool:
-        """Whether ``parts`` devices or ranks can share the heads of queries and of keys evenly."""
+        """True when ``parts`` devices or ranks can share the heads of queries and of keys evenly."""
         return not (self.heads % parts or self.key_heads % parts)
 
     def splits(self, parts: int) -> bool:
-        """Whether an engine can have ``parts`` GPUs: each takes whole heads; keys are copied where there are fewer."""
+        """True when an engine can have ``parts`` GPUs: each takes whole heads; keys are copied if there are fewer."""
         keys = max(1, self.key_heads)
         return not (self.heads % parts or (keys % parts and parts % keys))
 
@@ -48,7 +48,7 @@ class ModelShape:
 
 
 def read_shape(policy: Path) -> ModelShape:
-    """Of a checkpoint directory. Without safetensors files the parameters are those that its configuration means.
+    """Read a checkpoint directory's shape. Without safetensors files its configuration implies the parameters.
 
     Families call their sizes differently, and wrap a text model in others: a figure that is not found is 0.
 
@@ -103,7 +103,7 @@ def _tensor_sizes(policy: Path) -> list[int]:
 
 
 def _files(policy: Path) -> list[Path]:
-    """Those that transformers reads: a checkpoint may hold the same weights once more, under another name."""
+    """Files that transformers reads: a checkpoint may hold the same weights once more, under another name."""
     if (one := policy / "model.safetensors").is_file():
         return [one]
     try:

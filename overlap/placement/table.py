@@ -1,4 +1,4 @@
-"""Who sits where, and what each place needs, in the lines of a plan."""
+"""Lines of a plan: the seats on each device, and what each place needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRANSFERS = {"shm": "shared memory", "ipc": "CUDA IPC", "nccl": "NCCL"}
 
 
 def amount(needs: float, worst: float, free: float) -> str:
-    """An amount of bytes: "needs 9.3 GiB (at worst 15.4), 22.5 free"; ``free`` is 0 where nobody knows."""
+    """An amount of bytes: "needs 9.3 GiB (at worst 15.4), 22.5 free"; ``free`` is 0 where it is not known."""
     told = f"needs {_gib(needs)} GiB" + (f" (at worst {_gib(worst)})" if _gib(worst) != _gib(needs) else "")
     return told + (f", {_gib(free)} free" if free else ", free is not known")
 
@@ -45,7 +45,7 @@ def _need(need: MemoryNeed) -> str:
 
 
 def seats_line(seats: Seats) -> str:
-    """Who sits where, and how weights travel."""
+    """Describe the seats on each device, and how weights travel."""
     told = []
     engine_devices = {device for engine in seats.engines for device in engine}
     if engines := len(seats.engines):
@@ -63,7 +63,7 @@ def seats_line(seats: Seats) -> str:
 
 
 def transfer(backend: str) -> str:
-    """How weights travel from learner to engine, in words."""
+    """Describe how weights travel from learner to engine, in words."""
     return _TRANSFERS.get(backend, backend)
 
 
@@ -72,7 +72,7 @@ def _on(seats: Seats, devices: Iterable[int]) -> str:
 
 
 def _name(places: Sequence[str]) -> str:
-    """Of places of one kind: "GPU 0-7"."""
+    """Name places of one kind: "GPU 0-7"."""
     if len(places) == 1:
         return places[0]
     kind, numbers = places[0].split()[0], [int(place.split()[1]) for place in places]
@@ -81,7 +81,7 @@ def _name(places: Sequence[str]) -> str:
 
 
 def cache_line(run: PlannedRun, seats: Seats) -> str:
-    """How much an engine's KV cache holds on GPUs; "" where that is not known."""
+    """Describe how much an engine's KV cache holds on GPUs; "" where that is not known."""
     if not (run.engine and seats.smallest and (tokens := kv_tokens(run, seats.smallest)) > 0):
         return ""
     context, most = run.cfg.context_tokens, sequences_at_once(run, seats)

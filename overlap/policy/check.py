@@ -1,5 +1,5 @@
-"""What a checkpoint directory must hold before anything is started on it: files that are whole, a model that is known;
-and a digest, equal wherever the checkpoint lies.
+"""Contents that a checkpoint directory must have before anything is started on it: files that are whole, a model that
+is known; and a digest, equal wherever the checkpoint is.
 
 Engine and learner would find the same faults, but minutes later, in other words, and one of them at a time.
 """
@@ -43,7 +43,7 @@ def check_checkpoint(path: Path, given: str) -> Path:
 
 
 def train_first(path: Path) -> str:
-    """How a policy that is missing comes to be at ``path``; "" where that is no place in which runs leave theirs."""
+    """Return how to get a policy that is missing at ``path``; "" where that is no place in which runs leave theirs."""
     ours = path.name == "policy"
     return f"a run with run.dir={path.parent} leaves it there at its end; train that first, or " if ours else ""
 
@@ -82,7 +82,7 @@ def _check_weights(path: Path, given: str) -> None:
 
 
 def _shard_fault(file: Path) -> str:
-    """Why these weights cannot be read, or "". A safetensors file says in its head how long it is."""
+    """Return why these weights cannot be read, or "". The header of a safetensors file gives its length."""
     if not file.is_file():
         return "is missing"
     size = file.stat().st_size
@@ -117,7 +117,7 @@ def policy_digest(policy: Path) -> str:
 
 
 def _starts(size: int) -> list[int]:
-    """Where the pieces begin; they cover a small file whole."""
+    """Offsets at which the pieces begin; they cover a small file whole."""
     if size <= _PIECES * _PIECE:
         return list(range(0, size, _PIECE))
     return [piece * (size - _PIECE) // (_PIECES - 1) for piece in range(_PIECES)]

@@ -48,7 +48,7 @@ def resolve_policy(name_or_path: str) -> Path:
     try:
         path = Path(name_or_path).expanduser()
         on_hub, there = is_hub_policy(name_or_path), path.exists()
-    except (OSError, RuntimeError) as error:  # too long, not ours to look at, nobody's home
+    except (OSError, RuntimeError) as error:  # too long, no permission, home of an unknown user
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(FIELD, name_or_path, f"is no usable path ({reason}): give another policy") from error
     if on_hub:
@@ -60,7 +60,7 @@ def resolve_policy(name_or_path: str) -> Path:
 
 
 def is_hub_policy(name: str) -> bool:
-    """Whether the policy is one of the hub: an id, and no file or folder of that name is here. Raises OSError and
+    """True when the policy is one of the hub: an id, and no file or folder of that name is here. Raises OSError and
     RuntimeError for what can be no path.
     """
     local = name.startswith(("/", ".", "~")) or name.lower() == DEFAULT_POLICY
@@ -80,7 +80,7 @@ def resolve_config(name_or_path: str) -> Path:
 
 
 def policies_dir() -> Path:
-    """Where converted policies lie; not created here."""
+    """Directory of converted policies; not created here."""
     root = os.environ.get("OVERLAP_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "overlap-rl" / "policies"
 
@@ -155,7 +155,7 @@ def _shipped_gguf() -> tuple[Path, str]:
 
 
 def _fault(target: Path) -> str:
-    """Why the cached policy cannot be used, or "": each file must have its size and sha256 in the manifest."""
+    """Return why the cached policy cannot be used, or "": each file must have its size and sha256 in the manifest."""
     if not target.exists():
         return "is not there yet"
     try:

@@ -2,7 +2,7 @@
 
     driver: Peer.call ──RemoteCall──▶ the process: receive_message, do ──RemoteReply──▶ the call's result or error
 
-Both ends are our own processes on one machine, joined by a socket pair that nobody else can reach.
+Both ends are our own processes on one machine, joined by a socket pair that no other process can reach.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ async def connect(
 
 class CallServer:
     """Answers the calls of a :class:`Peer` by methods of its own; each is a task, so that many run at once and each can
-    be cancelled. Errors of the types ``told`` are raised there as they are, others as ``RemoteFault``.
+    be cancelled. Errors of the given types are raised there as they are, others as ``RemoteFault``.
     """
 
     def __init__(self, writer: asyncio.StreamWriter, told: tuple[type[Exception], ...]) -> None:
@@ -160,11 +160,11 @@ class CallServer:
         return await getattr(self, call.name)(*call.args)
 
     def failed(self, error: Exception) -> Exception | None:
-        """What is told of an error of another type; None where nothing is, for a cause is on its way."""
+        """Return what is reported of an error of another type; None where nothing is, because a cause is on its way."""
         return RemoteFault(f"{type(error).__name__}: {error}")
 
     def send(self, reply: RemoteReply) -> None:
-        """Send a reply, or, with number 0, what nobody has asked for."""
+        """Send a reply, or, with number 0, what no call has asked for."""
         self._writer.write(encode_message(reply))
 
 
@@ -205,7 +205,7 @@ class Peer:
         return await self.ask(pack_call(name, *args))
 
     def send(self, name: str, *args: Any) -> None:
-        """Call ``name(*args)`` in the other process, if there is one; nobody hears of its result."""
+        """Call ``name(*args)`` in the other process, if there is one; its result is not used."""
         if not self._life.over:
             self._writer.write(pack_call(name, *args).data)
 

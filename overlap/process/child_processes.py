@@ -125,7 +125,7 @@ class ChildProcesses:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """What is awaited inside ends when the processes do, with their cause."""
+        """End what is awaited inside when the processes end, with their cause."""
         self.check()
         task = asyncio.current_task()
         assert task is not None
@@ -226,7 +226,7 @@ def _reason(exc: OSError) -> str:
 
 
 def describe_exit(code: int | None) -> str:
-    """How a process ended, as text, from its exit code (negative: the signal that killed it; None: not known)."""
+    """Describe how a process ended, from its exit code (negative: the signal that killed it; None: not known)."""
     if code is None:
         return "died"
     if code >= 0:
@@ -235,17 +235,17 @@ def describe_exit(code: int | None) -> str:
 
 
 _VAGUE = re.compile("root cause above|see (the )?(stack )?trace above", re.IGNORECASE)
-"""What a library says of an error whose cause it has printed before."""
+"""Words of a library about an error whose cause it has printed before."""
 
 
 def is_vague(text: str) -> bool:
-    """Whether an error says only that its cause was printed before."""
+    """True when an error says only that its cause was printed before."""
     return _VAGUE.search(text) is not None
 
 
 def log_hint(log: Path | None) -> str:
-    """Where to look ("; see PATH"), with the last line of the log that names an error and not only where another one
-    stands; "" without a log.
+    """Say where to look ("; see PATH"), with the last line of the log that names an error and not only the place of
+    another one; "" without a log.
     """
     if log is None:
         return ""

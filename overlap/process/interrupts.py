@@ -52,15 +52,15 @@ class Interrupts:
             await work()
         except asyncio.CancelledError:
             if self._number:
-                raise KeyboardInterrupt(self._number) from None  # where the work stood is of no account
+                raise KeyboardInterrupt(self._number) from None  # the state of the work does not matter
             raise
         finally:
             self._cancel, self._again = before, None
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For a thread that waits for ``run`` in another thread: a signal before or after ``run`` raises nothing
-        inside, and is left to ``check``.
+        """Let a thread wait for ``run`` in another thread: a signal before or after ``run`` raises nothing inside, and
+        is left to ``check``.
         """
         self._cancel = lambda: None
         try:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
-_EXEC_S = 0.5  # so long may a process be in the middle of an exec, where nobody can read what it was started with
+_EXEC_S = 0.5  # longest time of an exec, in which what the process was started with cannot be read
 _FREEZE_S = 0.2  # a process in uninterruptible sleep does not stop, but does not fork either
 
 
@@ -107,12 +107,12 @@ def kill_tree(
         left = tuple(process.pid for process, fd in fds.items() if not _ended(fd, until))
     for process in fds if reap else ():
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(process.pid, os.WNOHANG)  # 0 for one that lives
+            os.waitpid(process.pid, os.WNOHANG)  # 0 for one that runs
     return left
 
 
 def await_end(processes: Iterable[Pid], deadline_s: float) -> list[Pid]:
-    """Wait until these processes have ended (a zombie has); return those that have not in time. Blocks."""
+    """Wait until these processes have ended (a zombie has); return the processes that have not in time. Blocks."""
     until = time.monotonic() + deadline_s
     late = []
     for process in processes:
@@ -230,7 +230,7 @@ def _send(fd: int, number: signal.Signals) -> None:
 
 
 def _ended(fd: int, until: float) -> bool:
-    """Wait for the end of a process; False when it still lives at ``until``."""
+    """Wait for the end of a process; False when it still runs at ``until``."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(max(0.0, until - time.monotonic()) * 1000))

@@ -59,7 +59,7 @@ class File(NamedTuple):
 
 
 Owned = Pid | File | str
-"""What belongs to a run: a process, a file, or the path of whatever is there."""
+"""A thing that belongs to a run: a process, a file, or the path of whatever is there."""
 
 
 class Reaper:
@@ -235,7 +235,7 @@ def _read(line: bytes) -> Owned:
 
 
 def _living(pids: list[Pid], run: str, driver: Pid | None) -> tuple[list[Pid], list[Pid]]:
-    """Processes of the run that live: (those to kill, resource trackers that have work to finish)."""
+    """Processes of the run that are alive: (those to kill, resource trackers that have work to finish)."""
     found = dict.fromkeys(process_tree.marked(f"{RUN}={run}"))
     for process in filter(process_tree.alive, pids):
         found.update(dict.fromkeys([process, *process_tree.list_descendants(process.pid)]))

@@ -1,8 +1,8 @@
-"""What the processes of a run are known by, and what they start with. Standard library only.
+"""Marks by which the processes of a run are known, and the environment that they start with. Standard library only.
 
 Everything that belongs to a run is named after its scratch directory: the marker in the environment of its processes,
-and the memory that they share in ``/dev/shm``. So whoever knows the directory (the run, or the reaper after the run
-was killed) finds all of it, and nobody has to announce anything.
+and the memory that they share in ``/dev/shm``. So a process that knows the directory (the run, or the reaper after the
+run was killed) finds all of it, and nothing has to be announced.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def child_environment(**values: str) -> dict[str, str]:
     """A copy of this process's environment with ``values`` in it, ready to be handed to a new process.
 
     A process that is started *without* an environment of its own reads this process's at the moment of ``execve``:
-    where another thread sets a variable then, the start fails with EFAULT. So all starts pass one, and nobody sets a
-    variable here for the sake of a child. The interpreter's own directory comes first on the PATH: just-in-time builds
-    look for ninja there. How to get into a cluster is left out: whoever knows that runs anything there.
+    where another thread sets a variable then, the start fails with EFAULT. So all starts pass one, and no code sets a
+    variable here for a child. The interpreter's own directory comes first on the PATH: just-in-time builds look for
+    ninja there. The access to a cluster is left out: a process that has it can run anything there.
     """
     # Each of the two steps is one operation of the interpreter, so another thread may change the environment meanwhile.
     ours = {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}

@@ -26,7 +26,7 @@ LOOK_S = 0.5
 @contextmanager
 def scratch_directory(*, detached: bool = False) -> Iterator[tuple[Path, Reaper]]:
     """Make a private directory for a run; yields it and the reaper (``detached``: see ``Reaper``) that removes it
-    however the run ends. What torch compiles lies in there, too, unless TORCHINDUCTOR_CACHE_DIR is set. Raises
+    however the run ends. What torch compiles is in there, too, unless TORCHINDUCTOR_CACHE_DIR is set. Raises
     ConfigError where the directory cannot be made, OverlapError where no process can be started.
     """
     path = temporary_directory() / f"ovl-{secrets.token_hex(4)}"
@@ -50,7 +50,7 @@ def scratch_directory(*, detached: bool = False) -> Iterator[tuple[Path, Reaper]
 
 
 def temporary_directory() -> Path:
-    """Where temporary files go. Raises ConfigError."""
+    """Directory of temporary files. Raises ConfigError."""
     try:
         os.getcwd()
     except OSError as error:

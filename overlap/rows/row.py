@@ -1,4 +1,4 @@
-"""A row of a data set: where it stands, its columns, and why it cannot be used."""
+"""A row of a data set: its place, its columns, and why it cannot be used."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _LISTS_MAX = 1 << 23
 _SHOWN = 80
 """Characters of a faulty value that an error shows."""
 _HELDOUT_SHARE = 10
-"""One row in this many is held out where nobody says which."""
+"""One row in this many is held out where the held-out rows are not named."""
 
 
 def is_held_out(id: str) -> bool:
-    """Whether the row of this id is held out where no data is named for the evaluation: a tenth of all, by a hash."""
+    """True when the row of this id is held out where no data is named for the evaluation: a tenth of all, by a hash."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") % _HELDOUT_SHARE == 0
 
 
 def own_split(split: object, place: str, field: str) -> str:
-    """What the column ``split`` of a row means: "train", "heldout", or "" where there is none. Raises ConfigError for
+    """Meaning of the column ``split`` of a row: "train", "heldout", or "" where there is none. Raises ConfigError for
     ``field``, from which the row at ``place`` comes.
     """
     if split is None or split == "":
@@ -82,7 +82,7 @@ class SourceRow:
     name: str = ""
     """Names the row where it has no id of its own: "file/number"."""
     notes: list[str] = field(default_factory=list)
-    """What whoever reads the row has to say of it (``Prompt.notes``)."""
+    """Remarks of the reader of the row (``Prompt.notes``)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", plain_value(self.values))

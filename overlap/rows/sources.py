@@ -1,4 +1,4 @@
-"""Rows from where they lie: JSONL, JSON, Parquet, a folder in the layout of APPS, or a data set of the hub.
+"""Rows from their sources: JSONL, JSON, Parquet, a folder in the layout of APPS, or a data set of the hub.
 
     problems.jsonl, problems.jsonl.gz      one object per line
     problems.json, problems.json.gz        a list of objects
@@ -7,10 +7,10 @@
     set/data/                              such files, in the order of their names
     owner/name                             the hub's "train" split
     owner/name:config_a+config_b:test      these configurations, that split
-    owner/name:test.jsonl+test2.jsonl      these files of the data set, as they lie there
+    owner/name:test.jsonl+test2.jsonl      these files of the data set, as they are there
 
-What a file holds is told by its first bytes, not by its name: ``.json`` with an object per line is common. A row that
-cannot be read is handed out as the ``Unusable`` that says why; what makes the whole source unreadable is raised.
+The format of a file is found by its first bytes, not by its name: ``.json`` with an object per line is common. A row
+that cannot be read is handed out as the ``Unusable`` that says why; what makes the whole source unreadable is raised.
 Plain readers are used where they are simpler than ``datasets``: they know the line of every row.
 """
 
@@ -41,7 +41,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 ROW_BYTES_MAX = 256 << 20
 """Bytes of a row as JSON: what is read of it takes several times as many."""
 _RATIO_MAX = 64
-"""A packed list may unfold to so many times its size: test data packs well, and zeros a thousand times."""
+"""A packed list may unfold to at most this many times its size: test data packs well, and zeros a thousand times."""
 _GZIP = b"\x1f\x8b"
 _FEED, _BOM = "\n", "\ufeff"
 
@@ -61,7 +61,7 @@ def source_rows(source: str, field: str = "data.train") -> Rows:
             return _file(path, field)
         if path.exists():
             raise ConfigError(field, source, f"is neither a file nor a folder; give {_KINDS}")
-    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, holds a NUL, or is nobody's home
+    except (OSError, RuntimeError, ValueError) as error:  # a name too long, with a NUL, or the home of an unknown user
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(field, source, f"cannot be looked at ({error}); give {_KINDS}") from error
@@ -74,14 +74,14 @@ def source_rows(source: str, field: str = "data.train") -> Rows:
 
 
 def is_hub_source(source: str) -> bool:
-    """Whether ``source`` has the form of a data set of the hub, and no file or folder of that name is here. Raises
+    """True when ``source`` has the form of a data set of the hub, and no file or folder of that name is here. Raises
     OSError for what can be no path.
     """
     return _hub_id(source) is not None and not Path(source).exists()
 
 
 def _hub_id(source: str) -> re.Match[str] | None:
-    """What ``source`` means as an id of the hub, by ``_HUB_FILE`` or ``_HUB``."""
+    """Match ``source`` as an id of the hub, by ``_HUB_FILE`` or ``_HUB``."""
     return _HUB_FILE.fullmatch(source) or (None if Path(source).suffix in _SUFFIXES else _HUB.fullmatch(source))
 
 
@@ -149,7 +149,7 @@ def first_row(path: Path) -> SourceRow | None:
 
 
 def _is_lines(raw: bytes) -> bool:
-    """Whether a file that begins with a list goes on with another value on its second line: lists, one per line."""
+    """True when a file that begins with a list goes on with another value on its second line: lists, one per line."""
     first, _, rest = raw.strip().partition(b"\n")
     if not rest.strip():
         return False
@@ -240,7 +240,7 @@ def _hub(hub_id: str, configs: str, split: str, field: str) -> Rows:
 
 
 def _hub_files(hub_id: str, files: list[str], field: str) -> Rows:
-    """For sets that are files and a loading script, which ``datasets`` runs no more."""
+    """Read sets that are files and a loading script, which ``datasets`` no longer runs."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 

@@ -19,12 +19,12 @@ NOT_THERE = "not in its file"
 
 
 def is_split_file(source: str) -> bool:
-    """Whether the first row has the columns of a split file."""
+    """True when the first row has the columns of a split file."""
     try:
         path = Path(source).expanduser()
         if not path.is_file() or path.suffix != ".jsonl":
             return False
-    except (OSError, RuntimeError):  # whoever reads it says what is wrong with it
+    except (OSError, RuntimeError):  # its reader says what is wrong with it
         return False
     first = first_row(path)
     return first is not None and first.values.keys() >= SPLIT_COLUMNS
@@ -33,8 +33,8 @@ def is_split_file(source: str) -> bool:
 def split_entries(
     source: str, names: Sequence[str], field: str
 ) -> tuple[dict[str, list[SourceRow]], tuple[Unusable, ...]]:
-    """The rows of a split file that are of the splits ``names``, by the source that each names, and those that are of
-    no split. Raises ConfigError for ``field``.
+    """The rows of a split file that are of the splits ``names``, by the source that each names, and the rows that are
+    of no split. Raises ConfigError for ``field``.
     """
     wanted: dict[str, list[SourceRow]] = defaultdict(list)
     bad = []
@@ -54,7 +54,7 @@ def split_entries(
 
 
 def absent(entry: SourceRow, file: str) -> Unusable:
-    """What is said of a row of a split file whose id ``file`` does not have."""
+    """Return the fault of a row of a split file whose id ``file`` does not have."""
     way_out = f"{file} has no usable problem of this id; measure anew with overlap filter"
     return entry.fault(entry.id("id"), way_out, NOT_THERE)
 

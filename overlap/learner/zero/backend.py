@@ -23,7 +23,7 @@ from overlap.learner.zero.loading import Partitioner, gathered
 from overlap.weights.full import FullTensors, LowRank, full_tensors
 
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_groups_flat_partition", "fp32_partitioned_groups_flat")
-"""Where DeepSpeed's optimizers for ZeRO 1 and 2, for ZeRO 1 in bfloat16, and for ZeRO 3 have the float32 weights."""
+"""Float32 weights in DeepSpeed's optimizers: attributes for ZeRO 1 and 2, for ZeRO 1 in bfloat16, and for ZeRO 3."""
 _GRADIENTS = ("fp32_groups_gradients_flat", "grad_partitions_flat_buffer", "averaged_gradients", "all_grad_tensors")
 
 

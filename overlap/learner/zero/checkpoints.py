@@ -208,6 +208,6 @@ def _empty(weights: Tensor) -> dict[str, Tensor]:
 
 def _put(optimizer: Any, weights: Tensor, flat: dict[str, Tensor], step: Any) -> None:
     weights.data.copy_(flat[WEIGHTS])
-    # Beside the weights, where a fused optimizer wants it: what was read is in the host's memory.
+    # Beside the weights, where a fused optimizer needs it: what was read is in the host's memory.
     counted = step.to(weights.device, copy=True) if isinstance(step, Tensor) else step
     optimizer.optimizer.state[weights] = {"step": counted, **{kind: flat[kind] for kind in MOMENTS}}

@@ -34,7 +34,7 @@ class Partitioner:
         self._dtype = dtype
 
     def load(self, load: Callable[[], tuple[Any, dict[str, Any]]]) -> tuple[Any, dict[str, Any]]:
-        """What ``load`` gives by ``from_pretrained`` of transformers, the model first. No rank waits for another.
+        """Return what ``load`` gives by ``from_pretrained`` of transformers, the model first. Ranks do not wait.
 
         What may be tied is partitioned last: transformers compares the two where a checkpoint has both.
         """
@@ -80,7 +80,7 @@ class Partitioner:
             parameter.data = parameter.data.to(self._dtype)
         self._init._convert_to_deepspeed_param(parameter)
         parameter.partition()
-        # While others are being loaded transformers may ask for its shape: one number stands for all of them.
+        # While others are being loaded transformers may ask for its shape: one number is expanded to it.
         parameter.data = torch.empty((), dtype=parameter.dtype).expand(parameter.ds_shape)
 
 
