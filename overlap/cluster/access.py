@@ -11,7 +11,7 @@ from overlap.errors import ConfigError
 
 PORT, REACH_S = 6379, 5.0
 AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Where Ray reads whether it asks for a token, and which."""
+"""Environment variables from which Ray reads whether it requires a token, and which one."""
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "1000",

@@ -1,5 +1,5 @@
-"""What runs on a node is an agent: an actor of Ray's with one thing of ours, a ``NodeJudge``, which judges programs, or
-a ``Hosted`` process. No Ray in here.
+"""The agent that runs on a node: a Ray actor that owns one object of ours, a ``NodeJudge``, which judges programs, or
+a ``Hosted`` process. This module imports no Ray.
 
 consumes  parcels of jobs; bytes of calls     produces  an answer to each job as it ends; bytes of replies
 waits     in ``exchange`` for the first of these, for as long as its caller says; woken by it, and by ``nudge``
@@ -73,14 +73,14 @@ class NodeActor:
         return pickle.loads(self._made)()
 
     async def identity(self) -> tuple[bool, str]:
-        """Whether its Ray asks for a token, and the digest of its code. Called first."""
+        """Return whether its Ray requires a token, and the digest of its code. Called first."""
         self._alone.cancel()
         self._called_s = now()
         self._watching = self._watching or asyncio.create_task(self._watch(), name="watch the driver")
         return self._authenticated, code_digest()
 
     async def call(self, name: str, *args: Any) -> Any:
-        """What that method of its thing says."""
+        """Return the result of that method of its object."""
         self._called_s = now()
         self._busy += 1
         try:
@@ -102,8 +102,8 @@ class NodeActor:
 
 
 def forget_ray() -> bool:
-    """Take all that this process was told of the cluster out of its environment: nothing that it starts shall know how
-    to get in. Whether there was a token.
+    """Remove all about the cluster from the environment of this process, so that no process that it starts can join the
+    cluster. Return whether there was a token.
     """
     authenticated = os.environ.get("RAY_AUTH_MODE") == "token"
     for name in [name for name in os.environ if name.startswith("RAY_")]:
@@ -144,8 +144,8 @@ class NodeJudge:
         return Facts(cores(), self._workers, judged.tier, asked_s, now())
 
     async def exchange(self, packed: bytes) -> NodeReply:
-        """Take jobs in, and take back those that nobody wants; the answers since the last call, once there is one or
-        the parcel's time is over.
+        """Accept jobs, cancel the withdrawn ones, and return the answers since the last call, once there is one or the
+        parcel's time is over.
         """
         asked_s, parcel = now(), NodeParcel.unpacked(packed)
         self._problems |= parcel.problems
@@ -245,7 +245,7 @@ class Hosted(WeightEndpoint):
         self._some.set()
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function says that is called in a thread here."""
+        """Call a function in a thread here and return its result."""
         return await asyncio.to_thread(function, *args)
 
     async def close(self) -> None:
@@ -266,7 +266,7 @@ class Hosted(WeightEndpoint):
 
 
 def same_policy(policy: Path, digest: str) -> bool:
-    """Whether the checkpoint is here, and is the one of that digest."""
+    """Return whether the checkpoint is here and has that digest."""
     with suppress(ConfigError):
         return policy_digest(policy) == digest
     return False

@@ -1,12 +1,12 @@
-"""The nodes of a Ray cluster that judge: an agent on each, and another one where that was lost. No Ray in here.
+"""The nodes of a Ray cluster that judge: an agent on each, replaced when it is lost. This module imports no Ray.
 
 How many programs a node judges at once is one for each core that is free there:
 
     cores that Ray counts there ── others have taken some ── our engines and ranks are bound to some ──▶ free
 
-On the driver's own machine, where engine and learner sit, it is ``verify.workers``, as without a cluster. What an agent
-gets is taken of Ray's count, so that nobody else comes upon it; the node itself bounds it by what a process may use
-there (affinity, control groups), as it does on one machine.
+On the driver's own machine, where engine and learner run, it is ``verify.workers``, as without a cluster. The cores of
+an agent are taken off Ray's count, so that no other actor gets them; the node itself bounds them by what a process may
+use there (affinity, control groups), as it does on one machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RayNode:
         self.name, self._actor, self._why = name, actor, why
         self.drains, self.tries, self._made_s = False, tries, now()
         self.again_s = float("inf")
-        """When its machine gets another agent."""
+        """Time at which its machine gets another agent."""
 
     async def hello(self) -> Facts:
         """Start what judges programs there, and say what it is. Raises NodeRefused."""
@@ -105,7 +105,7 @@ class RayMembers:
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
-        """Whether it shall get an agent now. What is known of its node is brought up to date."""
+        """Update what is known of a place's node, and return whether the place shall get an agent now."""
         if not place.alive:
             self._nodes.pop(place.key, None)
         elif known := self._nodes.get(place.key):

@@ -3,10 +3,10 @@
 consumes  judge(problem, program, turn)          produces  a Judgement, or raises SandboxError
 waits     for a node with room, then for its answer; woken by either; cancelling it withdraws the job
 
-A job lies on one node at a time. Where that is lost, or fails by a fault that is not the job's, it goes to another; a
-node that was lost is asked nothing any more, so a job has one answer. Nodes that join get work at once; one that is
-drained ends what it has, and is let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster that has
-lost its head is left.
+A job is on one node at a time. When that is lost, or fails by a fault that is not the job's, the job goes to another
+node; a lost node gets no more calls, so a job has one answer. Nodes that join get work at once; one that is drained
+ends what it has, and is let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster that has lost its
+head is left.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class ClusterPool:
         self._met: set[RayNode] = set()
         self._some = asyncio.Event()
         self._why: Exception | None = None
-        """Why nothing is judged any more."""
+        """The reason that nothing is judged any more; None while programs are judged."""
         self._ending: asyncio.Task[None] | None = None
         self._refusals: dict[str, str] = {}
         self._did: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
-        """What each node did since it was told: programs judged, the seconds that they ran, jobs lost."""
+        """Work of each node since the last report: programs judged, the seconds that they ran, jobs lost."""
         self._told_s: float | None = None
 
     async def __aenter__(self) -> ClusterPool:
@@ -89,8 +89,8 @@ class ClusterPool:
             raise
 
     def _stop(self, error: BaseException) -> asyncio.Task[None]:
-        """Tell whoever waits, and whoever asks later. Then the agents are ended, and the cluster is left: once for all
-        who ask for it, for a cluster that one of them leaves has nobody left to end the agents of another one.
+        """Raise the error in all calls that wait, and in later ones. Then end the agents and leave the cluster: once
+        for all callers, for when one call has left the cluster, another one can end no agents.
         """
         if self._ending is None:
             if isinstance(error, HeadLost):
@@ -154,7 +154,7 @@ class ClusterPool:
         return max(1, sum(desk.facts.workers for desk in self._router.desks.values()))
 
     def take_nodes(self) -> ClusterFigures:
-        """What each node did since the last call."""
+        """Return what each node did since the last call."""
         at_s, last_s, did, desks = now(), self._told_s, self._did, self._router.desks
         self._told_s, self._did, figures = at_s, defaultdict(did.default_factory), []
         for name in {**desks, **did}:
@@ -284,7 +284,7 @@ class ClusterPool:
         did = self._did[name]
         did[0] += 1
         did[1] += run_s
-        if not work.done.done():  # nobody has seen it: to make another one takes several times as long
+        if not work.done.done():  # no caller has seen it: to make another one takes several times as long
             object.__setattr__(judgement, "queue_s", max(0.0, ended_s - run_s - work.asked_s))
             object.__setattr__(judgement, "node", name)
             work.done.set_result(judgement)

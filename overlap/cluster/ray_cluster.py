@@ -52,7 +52,7 @@ class RayCluster:
         await asyncio.shield(self._joined)
 
     async def leave(self) -> None:
-        """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
+        """Leave, once per call of ``enter``, also of a failed one; the last ends the connection and every actor."""
         self._users -= 1
         if not self._users and self._joined is not None and self._stays is not None:
             self._joined = None
@@ -122,7 +122,7 @@ class RayCluster:
         return self._joined.result()
 
     def _access(self) -> dict[str, str]:
-        """What Ray is told of tokens: what the environment says, or that of the node that was started here."""
+        """Return Ray's variables for tokens: those of the environment, or of the node that was started here."""
         given = {name: value for name in AUTH if (value := os.environ.get(name))}
         if not given and (path := token_of(self.address)) is not None:
             return {AUTH[0]: "token", AUTH[2]: str(path)}
@@ -148,11 +148,11 @@ class RayActor:
             raise NodeRefused("another version of this package, or of Python, is installed there")
 
     async def call(self, name: str, *args: Any) -> Any:
-        """What a method of its thing says. Raises NodeLost, SandboxError; may wait for ever."""
+        """Return the result of a method of its object. Raises NodeLost, SandboxError; may wait for ever."""
         return await self._ray.call("ask", self._number, "call", name, *args)
 
     def nudge(self) -> None:
-        """Call ``nudge`` of its thing; whether that succeeds nobody hears."""
+        """Call ``nudge`` of its object; a failure is not reported."""
         self._ray.send("ask", self._number, "call", "nudge")
 
     async def bring(self, update: int, path: str, version: int, size: int) -> Brought:

@@ -34,7 +34,7 @@ CALLS = 64
 PUT_S, FILL_S = 60.0, 300.0
 """A piece of the weights is on its way into the object store, and to a node, for so long at most."""
 UNIMPLEMENTED = 12
-"""What a server of gRPC says to a call that it does not know."""
+"""Status code of a gRPC server for a call that it does not know."""
 
 
 class RayProcess(CallServer):
@@ -72,8 +72,8 @@ class RayProcess(CallServer):
         return number
 
     async def ask(self, number: int, method: str, *args: Any) -> Any:
-        """What a method of an actor says. Raises SandboxError where it did, NodeLost for one that is gone or failed,
-        and NodeSilent for one that cannot be reached now.
+        """Return the result of an actor's method. Raises SandboxError where the method did, NodeLost for an actor that
+        is gone or failed, and NodeSilent for one that cannot be reached now.
         """
         if (actor := self._actors.get(number)) is None:
             raise NodeLost("it was ended")
@@ -129,7 +129,7 @@ def _join(address: str) -> None:
 
 
 async def _asked(ask: Callable[[], T]) -> T:
-    """What the head says. Raises HeadLost; waits for as long as its driver does."""
+    """Return the head's answer. Raises HeadLost; waits for as long as its driver does."""
     try:
         return await asyncio.to_thread(ask)
     except (OSError, RuntimeError, exceptions.RayError) as error:
@@ -137,7 +137,7 @@ async def _asked(ask: Callable[[], T]) -> T:
 
 
 def _fault_of(error: OSError | exceptions.RayError) -> Exception:
-    """What a call's failure says of its actor."""
+    """Return the error that a call's failure means for its actor."""
     if not isinstance(error, exceptions.RayTaskError):
         silent = isinstance(error, exceptions.ActorUnavailableError)
         return (NodeSilent if silent else NodeLost)(_last_line(error))

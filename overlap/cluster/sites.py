@@ -1,4 +1,4 @@
-"""Where engines and learner ranks live that are on nodes. No Ray in here.
+"""The sites of engines and learner ranks that are on nodes. This module imports no Ray.
 
 brought  ──▶ what has changed of the weights: for an engine by the object store into memory there, of rank 0 here
 saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here

@@ -34,7 +34,7 @@ class EvaluationHistory:
     """The results of a run's evaluations so far: ``PassRate.figures`` with the step of each."""
 
     before: PassRate | None = None
-    """Of the policy that the run began with."""
+    """Pass rate of the policy that the run began with."""
     points: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Figures by step."""
     best: dict[str, Any] | None = None
@@ -64,7 +64,7 @@ class EvaluationHistory:
 
     @property
     def measure(self) -> str:
-        """What the evaluations measure; of rewards that are passes by chance in one of them alone, their mean."""
+        """Name of what the evaluations measure; the mean reward unless rewards were passes in all of them."""
         found = [figures.get("measure", PASS_AT_1) for figures in self.curve().values()]
         return MEAN_REWARD if MEAN_REWARD in found else PASS_AT_1
 
@@ -117,7 +117,7 @@ class Evaluator:
     save: Callable[[Path], Awaitable[object]]
     """Writes the learner's policy to a path."""
     best: Path
-    """Where the best policy is kept."""
+    """Directory of the best policy."""
     progress: Progress
     course: EvaluationHistory
     lost: Callable[[str, str], None]

@@ -76,7 +76,7 @@ class _Broadcast:
     @staticmethod
     def _promise() -> asyncio.Future[Chunk | None]:
         made: asyncio.Future[Chunk | None] = asyncio.get_running_loop().create_future()
-        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody need wait for it
+        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller need await it
         return made
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@ engine that dies is followed by another one.
 
     request ──▶ its group's engine, or its episode's, or the one with the fewest requests ──▶ its trajectory
                     └── its engine dies: to one that has the version, once there is one ──▶┘
-    update  ──▶ all engines at once ──▶ the gate opens for those that have it
+    update  ──▶ all engines at once ──▶ the gate opens for the engines that have it
 
 An engine gets requests once it has the version that was loaded last, and none gets any before all that live have it.
 """
@@ -119,7 +119,7 @@ class Engines:
             self._changes.notify()
 
     async def _load(self, update: WeightUpdate) -> bool:
-        """Load the engines that lack the version, but for those that die; False when none has it then."""
+        """Load the engines that lack the version, except engines that die; False when none has it then."""
         lacking = [slot for slot in self._slots if slot.version != update.version]
         async with broadcast_chunks(update, len(lacking)) as shares:
 
@@ -170,7 +170,7 @@ class Engines:
             await self._each(self._slots, wake)
 
     async def wants_weights(self) -> None:
-        """Return when a new engine is up that nobody is loading: the caller publishes and loads the newest version.
+        """Return when a new engine is up that no call is loading: the caller publishes and loads the newest version.
 
         Returns at once, again and again, until that is done. Raises EngineError at the end.
         """
@@ -221,7 +221,7 @@ class Engines:
             slot.version = None
 
     def _note_response(self, slot: EngineSlot) -> None:
-        """Tell of the first response after a death, but not of one that the dead engine had ready."""
+        """Report the first response after a death, but not a response that the dead engine had ready."""
         if slot.died_s is None or not slot.up or slot.needs_weights:
             return
         seconds, slot.died_s = asyncio.get_running_loop().time() - slot.died_s, None

@@ -63,7 +63,7 @@ class EngineRouting:
         self._episodes.clear()
 
     def _of_episode(self, request: Request, ready: Sequence[EngineSlot], free: EngineSlot) -> EngineSlot:
-        """Where the episode's past is cached, or its group's prompt, unless that engine has much more to do."""
+        """Return the engine that has the episode's past cached, or its group's prompt, unless it is much busier."""
         known = self._episodes.pop(request.place, None)
         home = known or self.homes.get(request.group, free)
         if home not in ready or home.requests > SKEW * free.requests + SLACK:

@@ -1,5 +1,5 @@
-"""What stands in the place of vLLM's own in its workers, and why. RuntimeError where the installed vLLM is not as known
-here.
+"""Replacements of vLLM's own functions in its workers, and the reasons. RuntimeError where the installed vLLM differs
+from the known one.
 """
 
 from __future__ import annotations

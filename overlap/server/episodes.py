@@ -193,7 +193,7 @@ class Episodes:
             await self._opened.aclose()
 
     async def sleep(self) -> None:
-        """Put the engine to sleep; turns wait, and the time of the episodes stands still, until its cache wakes."""
+        """Put the engine to sleep; turns wait, and the clock of the episodes is paused, until its cache wakes."""
         await self._engine.sleep()
         self._clock.pause()
 

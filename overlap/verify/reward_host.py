@@ -1,4 +1,4 @@
-"""What a reward worker's process runs: it loads the task once, then calls it with one answer after the other.
+"""The program of a reward worker's process: it loads the task once, then calls it with one answer after the other.
 
     driver ── name, arguments ──▶ multiprocess Connection ──▶ this process ── result ──▶ driver
 

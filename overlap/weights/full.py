@@ -1,4 +1,4 @@
-"""What the learner's side of a weight sync is made of: full named tensors, one bucket at a time, and a rank's sender.
+"""The learner's side of a weight sync: full named tensors, one bucket at a time, and a rank's sender.
 
     tensors = full_tensors(module, zero_stage)        every rank; may be iterated again and again
                                                       (with adapters: weights with those added to them)
@@ -40,7 +40,7 @@ class TensorMeta:
 
     @property
     def bytes(self) -> int:
-        """Of the full tensor."""
+        """Bytes of the full tensor."""
         import torch
 
         return math.prod(self.shape) * int(getattr(torch, self.dtype).itemsize)
@@ -48,7 +48,7 @@ class TensorMeta:
 
 @dataclass(frozen=True)
 class LowRank:
-    """What an adapter (LoRA) adds to a weight [m, n]: ``scale`` * ``up`` [m, r] @ ``down`` [r, n]."""
+    """The product that an adapter (LoRA) adds to a weight [m, n]: ``scale`` * ``up`` [m, r] @ ``down`` [r, n]."""
 
     down: Any
     up: Any
@@ -97,7 +97,7 @@ class FullTensors:
 
     @cached_property
     def metadata(self) -> list[TensorMeta]:
-        """What a pass yields, in its order; not collective."""
+        """Metadata of the tensors that a pass yields, in their order; not collective."""
         return [TensorMeta(name, str(p.dtype).removeprefix("torch."), whole_shape(p)) for name, p in self.named]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:

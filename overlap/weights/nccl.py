@@ -35,7 +35,7 @@ class TensorSource(WeightSource):
 
 
 class SilentClient:
-    """Stands for the driver in vLLM's handshake, which has all of it from ``prepare``."""
+    """Replaces the driver in vLLM's handshake; the driver has all the data of it from ``prepare``."""
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """The driver has it."""

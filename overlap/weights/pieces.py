@@ -18,7 +18,7 @@ from overlap.weights.copies import Piece, WeightCopy, mapped
 KEPT = 4
 """Pieces that stay: for a machine that is further behind than these they are put there once more."""
 INLINE_BYTES = 64 << 10
-"""What has changed goes with the call itself up to this size."""
+"""Bytes up to which a difference is sent in the call itself."""
 
 Put = Callable[[bytes | bytearray], Awaitable[Any]]
 Ask = Callable[..., Awaitable[Any]]
@@ -26,7 +26,7 @@ Key = tuple[str, int, int]
 
 
 class Brought(NamedTuple):
-    """Where weights lie on a machine, bytes that went there, and pieces that went whole since the change was wrong."""
+    """Path of the weights on a machine, bytes sent there, and pieces sent whole because the difference was wrong."""
 
     path: str
     sent: int
@@ -104,8 +104,8 @@ class WeightEndpoint:
         self._pieces = dict[int, Piece]()
 
     async def room(self, update: int, size: int) -> tuple[str, dict[int, bytes]]:
-        """Memory for ``size`` bytes of weights, which stays for the next update; the path by which a process here finds
-        it, and digests of the pieces that lie there, by where they begin.
+        """Keep memory for ``size`` bytes of weights, also for the next update; return the path by which a process here
+        opens it, and digests of the pieces in it, by their offset.
 
         Updates are numbered as they come: calls may overtake each other, and one for an earlier update does nothing.
         """

@@ -1,4 +1,4 @@
-"""What the command lines of the recipe's own commands have in common."""
+"""Common parts of the command lines of the recipe's own commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Parser(OneLineParser):
 
 
 def _overrides(word: str) -> bool:
-    """Whether a word is ``section.field=value``."""
+    """Return whether a word is ``section.field=value``."""
     name, equals, _ = word.partition("=")
     section, dot, field = name.partition(".")
     return bool(equals and dot and section.isidentifier() and field.isidentifier())

@@ -56,8 +56,8 @@ def _in_asserts(cases: Sequence[Case]) -> str:
 
 
 def _in_body(body: Sequence[ast.stmt], before: int, found: dict[tuple[int, str], object]) -> str:
-    """``before`` stands for the statements that ran before these, without asserts: what is asserted between others of
-    them may be another thing.
+    """Return the first call that is asserted with two results, "" for none. ``before`` identifies the statements that
+    ran before these, without asserts: with other statements before it the result may differ.
     """
     for statement in body:
         if said := _said(statement):

@@ -25,7 +25,7 @@ def digest(settings: Mapping[str, Any]) -> str:
 def set_figures(
     found: EvaluationSet, intake: PromptSplit, file: AnswerFile, samples: int, ks: Sequence[int], limit: int | None
 ) -> dict[str, Any]:
-    """Of one set: pass@k with 95 % intervals, what was left out, and the outcome of each problem."""
+    """Return the figures of one set: pass@k with 95 % intervals, what was left out, and the outcome of each problem."""
     rate = PassRate(tuple(file.tally(prompt, samples) for prompt in intake.prompts))
     figures = rate.figures()
     return {
@@ -92,7 +92,7 @@ def _rate(estimate: Mapping[str, Any]) -> str:
 
 
 def _notes(found: Mapping[str, Any]) -> list[str]:
-    """What makes these figures others than those of the whole set."""
+    """Return the reasons that these figures differ from figures of the whole set."""
     notes = [
         f"{row['count']} rows left out: {reason}, first {row['first']}" for reason, row in found["left_out"].items()
     ]

@@ -34,7 +34,7 @@ def say(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def feedback_on(shown: Problem | None, answer: str) -> str:
-    """What the policy is told of its answer; "" where there is nothing to say."""
+    """Return the feedback on the policy's answer; "" where there is none."""
     if shown is None:
         return ""
     source = extract_program(answer)

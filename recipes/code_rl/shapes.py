@@ -101,8 +101,8 @@ def stdio_cases(row: SourceRow, pairs: Pairs) -> list[Case]:
 
 
 def is_cut(text: str) -> bool:
-    """Whether a text is the beginning of one that was too long to be shown: numbers that end in "...", or a long text
-    without any other dot. What else ends so may be meant: a row of a grid, a sentence.
+    """Return whether a text is the beginning of one that was too long to be shown: numbers that end in "...", or a long
+    text without any other dot. Other texts with this end may be meant: a row of a grid, a sentence.
     """
     text = text.rstrip()
     if not text.endswith(("...", "\u2026")):
@@ -158,8 +158,8 @@ def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]
 
 
 def _outputs_are_wrapped(code: Sequence[str], pairs: Pairs) -> bool:
-    """Whether each output may be the result in a list of one: Codewars' rows are so, LeetCode's (class Solution) not.
-    Of a row with results such as [5] nobody knows what they are.
+    """Return whether each output may be the result in a list of one: in Codewars' rows it is, in LeetCode's (class
+    Solution) not. A row with results such as [5] is ambiguous.
     """
     if any("class Solution" in text for text in code):
         return False

@@ -86,14 +86,14 @@ class HarborOptions:
     path: str = ""
     """Directories in front of the PATH of commands and tests, such as the ``bin`` of a virtual environment."""
     heldout: int = 0
-    """So many tasks, the last ones, to evaluate on."""
+    """Number of tasks, the last ones, to evaluate on."""
     reward_least: float | None = 0.0
     reward_most: float | None = 1.0
     """The range of rewards that count; any other is a fault of the environment. null: no bound."""
     command_s: float = 60.0
     """Wall time of a command at most, s."""
     system: str = ""
-    """What the policy is told first; "": how to use the shell."""
+    """System message to the policy; "": how to use the shell."""
 
 
 class HarborTask(Task):
@@ -275,13 +275,13 @@ def _named_outside(instruction: str, top: str) -> list[str]:
 
 
 def _end(done: Finished) -> str:
-    """How a command of the task ended, with the end of what it said."""
+    """Return how a command of the task ended, with the end of its output."""
     how = done.cause if done.ended is not None else f"exit {done.exit_code}"
     return f"({how}): {one_line((done.stderr or done.stdout)[-300:])}"
 
 
 def _told(done: Finished) -> str:
-    """What the policy reads of a command."""
+    """Return the text that the policy reads of a command."""
     parts = [f"{part[:_TOLD // 2]}\n[...]\n{part[-_TOLD // 2 :]}" if len(part) > _TOLD else part
              for part in (done.stdout, done.stderr)]  # fmt: skip
     end = f"[exit {done.exit_code}]" if done.ended is None else f"[{done.ended}: {done.cause}]"
