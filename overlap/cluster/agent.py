@@ -3,7 +3,7 @@ a ``Hosted`` process. This module imports no Ray.
 
 consumes  parcels of jobs; bytes of calls     produces  an answer to each job as it ends; bytes of replies
 waits     in ``exchange`` for the first of these, for as long as its caller says; woken by it, and by ``nudge``
-ends      with ``close``, or when its driver has not called it for long, whatever Ray believes
+ends      with ``close``, or when its driver has not called it for long, whatever Ray reports
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class NodeActor:
         """While a call goes on its driver makes no other, perhaps: that may be long."""
         while (left := self._called_s + (HELLO_S if self._busy else ORPHAN_S) - now()) > 0:
             await asyncio.sleep(min(left, ORPHAN_S))
-            await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
+            await asyncio.sleep(GRACE_S)  # a machine that was suspended reads first what came meanwhile
         try:
             async with asyncio.timeout(self._close_s):
                 await self._thing.close()

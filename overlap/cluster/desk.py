@@ -4,7 +4,7 @@
                  ▲── the node is lost, or gives it back ──┘
 
 To each node one call is under way at a time. It takes along what has come to be sent, and brings answers back. An agent
-that does not answer in time is asked nothing any more: what it had goes elsewhere, and its node gets another agent.
+that does not answer in time gets no more calls: its jobs go to other nodes, and its node gets another agent.
 
 A job that failed on a node goes to another one as long as there is one. Every operation costs O(log n) in jobs and
 nodes, but for that and for ``balance``, which look at all nodes.
@@ -128,7 +128,7 @@ class Desk:
         return work
 
     def took(self, seconds: float) -> None:
-        """A job that it was given has ended there well, after so long; 0 where it was judged before."""
+        """Note that a job has ended there without a fault, after ``seconds``; 0 where it was judged before."""
         self.faults.clear()
         if seconds:
             self.ended += 1
@@ -230,7 +230,7 @@ class Router:
             self._offer(desk)
 
     def everything(self) -> list[NodeWork]:
-        """All jobs that somebody waits for, without a node or with one."""
+        """All jobs that are not done, without a node or with one."""
         held = [work for desk in self.desks.values() for work in desk.held.values()]
         return [work for work in [*held, *(work for *_, work in self._waiting)] if not work.done.done()]
 

@@ -70,7 +70,7 @@ class RayFleet:
         self.moved: dict[int, str] = {}
         """Nodes of the engines that have moved, by the engine's index."""
         self.ranks: Collection[str] = ()
-        """Nodes that learner ranks sit on: no engine moves to GPUs there."""
+        """Nodes of the learner ranks: no engine moves to GPUs there."""
 
     async def living(self) -> list[str]:
         """Names of the nodes that are alive and not at rest. Raises HeadLost where the cluster is lost."""
@@ -185,7 +185,7 @@ class FarProcess:
             self._reader.feed_eof()
 
     async def _exchange(self) -> NoReturn:
-        """One call at a time: an agent that does not answer it is asked nothing any more."""
+        """Exchange bytes, one call at a time; an agent that does not answer gets no more calls."""
         while True:
             began, piece = now(), bytes(self._out[:CALL_BYTES])
             del self._out[: len(piece)]

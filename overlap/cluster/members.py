@@ -23,7 +23,8 @@ from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.pool.pool import Pool
 
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
-"""A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
+"""Seconds until a node whose agent was lost gets another one, doubled each time; their maximum; seconds that an agent
+must live to reset them."""
 CLOSE_S = 6.0
 """A sandbox ends within 5 s, or is killed."""
 

@@ -23,9 +23,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
 """An agent that has nothing to say says so after this time."""
 SILENT_S = 6.0
-"""An agent that says nothing for so long is lost, and its jobs go elsewhere."""
+"""Seconds without an answer after which an agent is lost, and its jobs go to other nodes."""
 GRACE_S = 1.0
-"""A process that stood still has so long to read what came meanwhile."""
+"""Seconds that a process that was suspended has to read what came meanwhile."""
 HELLO_S = 120.0
 """An agent says what its node is within this time; a call that is longer has others beside it."""
 ORPHAN_S = 30.0
@@ -33,7 +33,7 @@ ORPHAN_S = 30.0
 
 
 class NodeLost(OverlapError, RuntimeError):
-    """An agent of ours is gone, or did not answer in time: it is asked nothing any more, and another one is made."""
+    """An agent of ours is gone, or did not answer in time: it gets no more calls, and another one is made."""
 
 
 class NodeSilent(NodeLost):

@@ -184,7 +184,7 @@ class ClusterPool:
         return known
 
     async def _ask(self, known: tuple[Problem, str, int], program: Program, turn: int, asked_s: float) -> Judgement:
-        if self._why:  # also for one who waited for an equal job
+        if self._why:  # also for a call that waited for an equal job
             raise self._why
         self._numbers += 1
         done: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
@@ -199,7 +199,7 @@ class ClusterPool:
                 self._spread()
 
     def _spread(self) -> None:
-        """Give jobs to nodes when everybody who runs now has asked."""
+        """Give jobs to nodes when all tasks that are ready now have run."""
         if not self._spreading:
             self._spreading = True
             asyncio.get_running_loop().call_soon(self._assign)
@@ -306,7 +306,7 @@ class ClusterPool:
 
     async def _look_after(self) -> None:
         """Have no node idle beside one that has jobs ahead; fail the jobs that wait when there was no node for long."""
-        alone_s = 0.0  # counted, for a driver that stood still has not waited
+        alone_s = 0.0  # counted, for a driver that was suspended has not waited
         while True:
             await asyncio.sleep(1.0)
             self._router.balance()

@@ -57,7 +57,7 @@ class RayCluster:
         if not self._users and self._joined is not None and self._stays is not None:
             self._joined = None
             self._stays.cancel()
-            await asyncio.wait([self._stays])  # who is cancelled over it leaves all the same
+            await asyncio.wait([self._stays])  # a cancelled caller leaves all the same
 
     async def _stay(self, access: dict[str, str], joined: asyncio.Future[Peer]) -> None:
         """Join, and watch the head: until that is lost, or this is cancelled."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import ray
 from ray import exceptions
-from ray._private import state  # no public name tells what drains, and what is free on a node
+from ray._private import state  # no public name says what drains, and what is free on a node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overlap.cluster.access import AUTH, NO_HEAD, admitted
@@ -32,7 +32,7 @@ T = TypeVar("T")
 CALLS = 64
 """Calls that an actor serves at a time: one that waits, and a few that do not."""
 PUT_S, FILL_S = 60.0, 300.0
-"""A piece of the weights is on its way into the object store, and to a node, for so long at most."""
+"""Seconds at most to put a piece of the weights into the object store, and to send it to a node."""
 UNIMPLEMENTED = 12
 """Status code of a gRPC server for a call that it does not know."""
 
@@ -88,7 +88,7 @@ class RayProcess(CallServer):
             await _asked(lambda: ray.kill(actor))
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
-        """Put weights that lie at ``path`` of this machine's memory into that of an actor's node."""
+        """Copy weights from ``path`` in this machine's memory into the memory of an actor's node."""
 
         async def ask(name: str, *args: Any) -> Any:
             return await answer_within(self.ask(number, "call", name, *args), FILL_S)

@@ -55,7 +55,7 @@ class FarSite:
     async def brought(
         self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Weights that lie in this machine's memory, in that of the node; what goes another way as it is."""
+        """Copy weights from this machine's memory into the node's; yield the info of other transfers unchanged."""
         if "path" not in info or (process := self._process) is None:
             yield info
             return

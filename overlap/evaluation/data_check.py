@@ -128,7 +128,7 @@ class DataReport:
         return f"{bad} of {rows} rows have a finding, {noted} a note alone"
 
     def lines(self) -> list[str]:
-        """The report for a person: counts by reason, each with its first place."""
+        """The report for the user: counts by reason, each with its first place."""
         having = [f for f in self.findings if f.reference]
         rejected = [f for f in having if f.rejected]
         weak = sum(f.weak for f in having)
@@ -151,7 +151,7 @@ class DataReport:
 
 
 def in_file(place: str) -> tuple[str, int]:
-    """A key that sorts places such as "train.jsonl:12" as they stand in their files."""
+    """Return a key that sorts places such as "train.jsonl:12" in the order of their files' lines."""
     name, _, row = place.rpartition(":")
     return (name, int(row)) if row.isdecimal() else (place, 0)
 
@@ -235,7 +235,7 @@ def _cause(judgement: Judgement) -> str:
 
 
 def open_pool(cfg: Config, task: Task, scratch: Path) -> Pool:
-    """The sandbox that a run of ``cfg`` would use, on all cores; its files lie in ``scratch``.
+    """The sandbox that a run of ``cfg`` would use, on all cores; its files are in ``scratch``.
 
     Raises ConfigError for a package that is not there.
     """

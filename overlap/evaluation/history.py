@@ -151,7 +151,7 @@ class Evaluator:
         return row(await self._evaluate(step)) if every and step % every == 0 and self._wanted else {}
 
     async def now(self, step: int) -> dict[str, float]:
-        """Evaluate when somebody asks for it, unless the policy of ``step`` was evaluated; returns the columns."""
+        """Evaluate when that was requested, unless the policy of ``step`` was evaluated; returns the columns."""
         due = self._wanted and step not in self.course.points and not (step == 0 and self.course.before)
         return row(await self._evaluate(step)) if due else {}
 

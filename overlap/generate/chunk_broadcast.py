@@ -70,7 +70,7 @@ class _Broadcast:
     async def _draw(self, coming: asyncio.Future[Chunk | None]) -> None:
         try:
             coming.set_result(await anext(self._source, None))
-        except Exception as error:  # it is raised by who waits
+        except Exception as error:  # it is raised in the waiting calls
             coming.set_exception(error)
 
     @staticmethod

@@ -42,7 +42,7 @@ class EngineClient:
 
     ``standalone``: the engine loads the policy's own weights as version 0 and opens at once (no trainer).
     ``log`` takes what the engine and its processes print; by default ``scratch/engine.log``. ``host`` is the module
-    that the engine's process runs, at ``site``, by default this machine. The engine sits on seat ``engine`` of
+    that the engine's process runs, at ``site``, by default this machine. The engine has seat ``engine`` of
     ``placement``; by default it is placed for itself, as every part of a run on this machine would be.
 
     All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
@@ -93,7 +93,7 @@ class EngineClient:
         self._awake: set[Part] = {"weights", "cache"}
 
     async def start(self) -> None:
-        """Bring the engine up; the first caller does it, the others wait."""
+        """Start the engine; the first caller does it, the others wait."""
         self._life.check()
         loop = asyncio.get_running_loop()
         if self._loop is None:
@@ -102,7 +102,7 @@ class EngineClient:
             raise EngineError("this engine belongs to another event loop: make one EngineClient for each loop")
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="open engine")
-            # no error is lost: whoever waits for it gets it
+            # no error is lost: every waiting call gets it
             self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         with self._life.guard():
             await asyncio.shield(self._opening)  # a cancelled caller leaves it to the others

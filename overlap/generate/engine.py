@@ -33,7 +33,7 @@ _PARSERS = {
 }
 _TAIL_TOKENS, _END_TOKENS = 4, 64
 _ADAPTER = "adapter"
-_FIRST = -(2**31)  # before all groups: who probes waits for the answer
+_FIRST = -(2**31)  # before all groups: a probe's caller waits for the answer
 
 TAGS: Mapping[Part, str] = {"weights": "weights", "cache": "kv_cache"}
 """Parts that wake separately, by vLLM's names. It wakes whatever else sleeps with the first of them."""
@@ -267,7 +267,7 @@ def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
 
 
 def open_engine(spec: EngineSpec) -> VllmEngine:
-    """Import vLLM and bring an engine up, in the running event loop. Blocks for seconds, and changes this process.
+    """Import vLLM and start an engine, in the running event loop. Blocks for seconds, and changes this process.
 
     Raises EngineError where vLLM has another shape than the one known here, and ConfigError for a device that it lacks.
     """

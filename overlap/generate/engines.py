@@ -28,12 +28,12 @@ class Engines:
     """A :class:`~overlap.core.Generator` of one engine or several, each of them made by one of ``makes``.
 
     ``policy`` limits restarts; without one the first death is final. ``serving``: engines have weights of their own,
-    without a trainer, and none is asked for. ``sleeps``: they take turns with the learner on their devices.
+    without a trainer, and request none. ``sleeps``: they take turns with the learner on their devices.
 
     ``notify`` gets a line for each death, and one when generation goes on after it; ``watch`` the processes of each
     further engine (those of the first are in ``pids``); ``on_recovered`` the seconds from a death, which is noticed
     within one, to the next response, deaths in between included. It is called for a single engine only: with several
-    generation does not stand still. ``restarts`` and ``resent`` count engines, and calls that a dead engine left, since
+    generation does not stop. ``restarts`` and ``resent`` count engines, and calls that a dead engine left, since
     the beginning; ``moved`` counts episodes that left the engine with their past for one with less to do.
 
     Every method but the constructor belongs to one event loop. They raise what the engine raises for a fault, and
@@ -73,7 +73,7 @@ class Engines:
         return self._routing.moved
 
     async def start(self) -> None:
-        """Bring all engines up; the first caller does it, the others wait."""
+        """Start all engines; the first caller does it, the others wait."""
         self._begin()
         await self._changes.until(lambda: all(slot.up for slot in self._slots))
 
@@ -208,7 +208,7 @@ class Engines:
     async def _live(self, slot: EngineSlot) -> None:
         try:
             await slot.live()
-        except Exception as error:  # whatever it is, all who wait get it
+        except Exception as error:  # whatever it is, all waiting calls get it
             self._changes.end(error, died=True)
 
     def _ready(self) -> list[EngineSlot]:

@@ -44,7 +44,7 @@ RESTARTS = RestartPolicy()
 
 
 class EngineChanges:
-    """Wakes whoever waits for a change of the engines, until an end: a death for good, or that they were closed."""
+    """Wakes the calls that wait for a change of the engines, until an end: a final death, or that they were closed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -52,12 +52,12 @@ class EngineChanges:
         self.died = False
 
     def notify(self) -> None:
-        """Have all who wait look again."""
+        """Have all waiting calls check their condition again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def end(self, cause: Exception, *, died: bool) -> None:
-        """Raise ``cause`` in all who wait; the first cause stays."""
+        """Raise ``cause`` in all waiting calls; the first cause stays."""
         if self._cause is None:
             self._cause, self.died = cause, died
             self.notify()

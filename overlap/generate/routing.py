@@ -13,7 +13,7 @@ SKEW, SLACK = 1.2, 2.0
 """An episode stays on an engine that has up to ``SKEW`` times the requests of the idlest, and ``SLACK`` more: computing
 its past anew elsewhere costs more than a short wait, and less than a queue."""
 REMEMBERED = 10_000
-"""Most episodes whose engine is known: no call tells when an episode ends."""
+"""Largest number of episodes whose engine is known: no call reports the end of an episode."""
 
 
 def idlest(ready: Sequence[EngineSlot]) -> EngineSlot | None:

@@ -76,7 +76,7 @@ class EngineService(Protocol):
     """
 
     async def open(self, spec: EngineSpec) -> None:
-        """Bring the engine up."""
+        """Start the engine."""
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
         """Sample one response to a prompt of token ids; cancelling aborts it."""

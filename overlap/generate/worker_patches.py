@@ -16,7 +16,7 @@ from vllm.platforms import current_platform
 from vllm.v1.sample import rejection_sampler
 
 IDLE_S = 0.002
-"""An idle worker looks for work without a pause for so long, then sleeps until it is woken."""
+"""Seconds for which an idle worker polls for work without a pause; then it sleeps until it is woken."""
 _RELOAD = "vllm.model_executor.model_loader.reload.layerwise"
 
 

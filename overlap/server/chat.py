@@ -189,7 +189,7 @@ class Chat:
         loop = asyncio.get_running_loop()
 
         def leave(_: object) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and with it who waits
+            with suppress(RuntimeError):  # the loop has ended, and its waiting tasks with it
                 loop.call_soon_threadsafe(self._thread.release)
 
         await self._thread.acquire()

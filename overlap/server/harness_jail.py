@@ -172,7 +172,7 @@ class JailedHarness:
         return done.exit_code if done.exit_code is not None else 128 + (done.signal or 0), stderr.text
 
     async def take_back(self, folder: Path) -> None:
-        """Bring what the program left into an empty directory. Raises SandboxError, OSError."""
+        """Copy the files that the program left into an empty directory. Raises SandboxError, OSError."""
         await self._do(self.jail.take_back, str(folder), bytes_max=BACK_BYTES)
 
     async def _do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

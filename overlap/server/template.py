@@ -189,8 +189,8 @@ def _with_arguments(call: Raw, arguments: Raw) -> Raw:
 
 
 def _stand_ins(calls: Sequence[Raw]) -> Iterator[tuple[Raw, ...]]:
-    """Answers that may stand for one with these tool calls, the most alike first: some templates show no words beside
-    calls, some take one call only, or none. What a tool was called with is nothing that the text behind it depends on.
+    """Yield answers that may replace one with these tool calls, the most alike first: some templates show no words
+    beside calls, some take one call only, or none. The text behind a call does not depend on the call's arguments.
     """
     if calls:
         bare = [_with_arguments(call, {}) for call in calls]

@@ -112,7 +112,7 @@ class RewardWorker:
         return self._processes.pids()
 
     def kill(self) -> None:
-        """End the process with its descendants; who waits for it gets WorkerLost."""
+        """End the process with its descendants; the waiting call gets WorkerLost."""
         self._processes.bury()
         self._killed = True
 
@@ -128,7 +128,7 @@ class RewardWorker:
             self._connection.send(call)
 
     def _replied(self, seconds: float) -> bool:
-        """Wait for a reply, or the end of the process, for so long."""
+        """Wait at most ``seconds`` for a reply or the end of the process; return whether one came."""
         return bool(wait([self._connection, self._sentinel], max(0.0, seconds)))
 
     def _receive(self) -> Any:

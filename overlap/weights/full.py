@@ -82,7 +82,7 @@ class FullTensors:
     """Full named tensors of a policy, one bucket in memory at a time; each ``iter`` is a fresh pass.
 
     Under ZeRO-3 a pass is collective: every rank makes it, to the end. Names are those of the Hugging Face
-    checkpoint; a tensor that is used twice (tied embeddings) comes once. A tensor is valid until the next is asked for.
+    checkpoint; a tensor that is used twice (tied embeddings) comes once. A tensor is valid until the next one is drawn.
     ``adapters``, by the names of the weights that they belong to, come in these and not as tensors of their own.
     """
 
@@ -150,7 +150,7 @@ def full_tensors(module: Any, zero_stage: int, adapters: Mapping[str, LowRank] |
 
 
 class WeightSender(Protocol):
-    """One rank's end of the transfer. See the top of this file for who calls what when."""
+    """One rank's end of the transfer. The top of this file has the order of the calls."""
 
     def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
         """Make a version ready; on rank 0 the result is what the engine needs, on other ranks it is empty."""

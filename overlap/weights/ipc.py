@@ -79,7 +79,7 @@ class IpcSender:
     every engine has loaded it.
 
     A rank whose GPU has no engine (``read`` is false) exports nothing: torch frees an exported buffer only when
-    somebody has opened and closed it.
+    a process has opened and closed it.
     """
 
     def __init__(self, rank: int, device: Any, *, read: bool = True) -> None:

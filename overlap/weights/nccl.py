@@ -1,6 +1,6 @@
 """Weight backend ``nccl``, by what vLLM's own trainer does. It needs CUDA.
 
-vLLM's trainer engine wants to drive the whole handshake through a client. Here the driver does that (it also pauses and
+vLLM's trainer engine drives the whole handshake through a client. Here the driver does that (it also pauses and
 resumes the engine): ``prepare`` says where to meet and what will come, ``transmit`` meets (once) and broadcasts. After
 a transfer that failed nothing of it is left: the next one meets anew.
 """

@@ -1,6 +1,6 @@
 """Weights between two machines: of each piece what has changed where the other one has the one before, else all of it.
 
-Each piece is read and compared once for all machines, and held where these find it for as long as somebody takes some.
+Each piece is read and compared once for all machines, and held where these find it while one of them takes pieces.
 What was read last stays in this process: one copy of the weights, and what changed in it.
 """
 
@@ -133,8 +133,9 @@ class WeightEndpoint:
     async def changed(
         self, path: str, at: int, length: int, has: bytes | None
     ) -> tuple[bytes | bytearray, bytes, bool] | None:
-        """A piece of weights that lie here, for somebody who has one of that digest: what has changed in it since the
-        last call, or all of it; its digest, and whether it is all of it. None for who has it. Keeps what it read.
+        """Return a piece of the weights here for a receiver whose piece has digest ``has``: the difference since the
+        last call, or the whole piece; its digest; and whether it is whole. None for a receiver that has it. Keeps what
+        it read.
         """
         read = self._pieces
         piece = read[at] = await asyncio.to_thread(lambda: Piece.after(read.get(at), mapped(path, at, length)))

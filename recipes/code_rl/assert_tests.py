@@ -30,7 +30,7 @@ class _Approx:
         return got == wanted or max(self.abs, self.rel * max(wanted, -wanted)) >= max(got - wanted, wanted - got)
 """
 _ACTS: Final = (ast.Assert, ast.Expr, ast.For, ast.While, ast.With, ast.If, ast.Try)
-"""Statements that do something where they stand."""
+"""Statements that have an effect where they are."""
 _UNITTEST: Final = """
 def _all_tests_pass():
     import unittest

@@ -99,7 +99,7 @@ class Judging:
         preamble: str = "",
         **more: Any,
     ) -> Problem:
-        """The sandbox problem; an Unusable where it could not tell a right program from a wrong one."""
+        """Return the sandbox problem. Raises Unusable where it could not distinguish right programs from wrong ones."""
         whole = self.evaluated is not None and self.evaluated(id, row.values.get("split"))
         if what := contradiction(kind, cases, more.get("compare", "tokens")):
             raise row.fault(what, "its tests want two results of this", CONTRADICTORY)

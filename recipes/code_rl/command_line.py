@@ -12,10 +12,10 @@ from overlap.commands.parsers import positive
 
 
 class Parser(OneLineParser):
-    """Overrides (section.field=value) may stand anywhere."""
+    """A parser that takes overrides (section.field=value) at any position."""
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Words with "." before a "=" are overrides wherever they stand, and go to ``overrides``."""
+        """Words with "." before a "=" are overrides at any position, and go to ``overrides``."""
         words = list(sys.argv[1:] if argv is None else argv)
         taken, overrides = list[str](), list[str]()
         for before, word in zip(["", *words], words, strict=False):

@@ -1,4 +1,4 @@
-"""Tests of one problem that no program can pass, for two of them want different results of the same."""
+"""Tests of one problem that no program can pass, for two of them require different results of one input or call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST: Final = 1 << 18
 
 
 def contradiction(kind: Kind, cases: Sequence[Case], compare: str) -> str:
-    """The input or the call of which the tests want two results; "" where there is none."""
+    """The input or the call of which the tests require two results; "" where there is none."""
     if kind == "assert":
         return _in_asserts(cases)
     if compare == CHECKER:

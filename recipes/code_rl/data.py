@@ -41,7 +41,7 @@ class Format(NamedTuple):
 
     name: str
     columns: str
-    """The columns that tell it from the others, separated by ", "."""
+    """The columns that distinguish it from the others, separated by ", "."""
     read: Reader
     settings: str = ""
     """Columns that say how to judge, and hold, separated by ", "."""

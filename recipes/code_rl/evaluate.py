@@ -239,7 +239,7 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
 
 
 def _with_held_out(cfg: Config, of: Config) -> Config:
-    """Whatever policy is asked, the held-out problems are those of the configuration: figures can be compared."""
+    """Keep the configuration's held-out problems for any policy, so that figures can be compared."""
     measured = SPLITS.get(of.model.policy.lower())
     if cfg.data.train or cfg.data.heldout or measured is None:
         return cfg

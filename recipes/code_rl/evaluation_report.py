@@ -1,4 +1,4 @@
-"""The figures of an evaluation: a table for a person, and ``evaluation.json``."""
+"""The figures of an evaluation: a table for the user, and ``evaluation.json``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def evaluation(
 
 
 def evaluation_table(figures: Mapping[str, Any]) -> str:
-    """Lines for a person: a set in each, rates in percent."""
+    """Lines for the user: a set in each, rates in percent."""
     settings, sets = figures["law"], figures["sets"]
     head = (
         f"{figures['policy']}: {figures['samples']} answers to each problem, temperature {settings['temperature']:g}, "

@@ -98,7 +98,7 @@ PUBLISHED: Final = ("livecodebench", "codeforces", "humaneval+", "mbpp+")
 
 @dataclass(frozen=True, slots=True)
 class RequestedSet:
-    """A set that is asked for; ``source`` is "" for the held-out problems of the configuration."""
+    """A requested set; ``source`` is "" for the held-out problems of the configuration."""
 
     name: str
     source: str

@@ -164,7 +164,7 @@ _WRAPPERS = frozenset(
 
 
 def read_kodcode(row: SourceRow, judging: Judging) -> CodeProblem:
-    """Tests are pytest functions that import from ``solution``; the first one named in ``test_info`` is asked for."""
+    """Read a row of KodCode: pytest functions that import from ``solution``; ``test_info``'s first name is used."""
     test = row.text("test", "test_code")
     if not test.strip():
         raise row.without_tests()

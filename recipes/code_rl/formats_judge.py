@@ -107,7 +107,7 @@ def _of_language(known: dict[str, Any]) -> tuple[str, ...]:
 
 
 def read_codecontests_plus(row: SourceRow, judging: Judging) -> CodeProblem:
-    """The row's checker decides. Most want testlib.h, which the compiler must find."""
+    """Read a row whose own checker decides. Most checkers need testlib.h, which the compiler must find."""
     cases = stdio_cases(row, pairs_of(row, row.parsed("test_cases")))
     if not cases:
         raise row.without_tests()

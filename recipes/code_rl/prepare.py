@@ -88,7 +88,7 @@ class FilterOutcome:
     """Rows of the split file."""
     left_out: list[LeftOut] = field(default_factory=list)
     unreferenced: int = 0
-    """Kept problems that bring no reference."""
+    """Kept problems without a reference."""
     judged: int = 0
     known: int = 0
     """References that were judged before."""
@@ -242,7 +242,7 @@ class Preparation:
     async def _verdicts(
         self, pool: Pool, task: References, problems: Sequence[CodeProblem], known: dict[str, str]
     ) -> list[tuple[str, str]]:
-        """(verdict, message) on the reference of each problem; "" where it brings none, or none is judged."""
+        """(verdict, message) on the reference of each problem; "" where it has none, or none is judged."""
         if not self.references:
             return [("", "")] * len(problems)
         prompts = [Prompt(problem.id, (), data=problem, place=problem.place) for problem in problems]

@@ -137,9 +137,9 @@ def _line(row: SourceRow, value: Any) -> str:
 
 
 def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]) -> tuple[list[Case], bool]:
-    """Cases of a function, and whether each result may stand in a list of one, too. The dict form holds arguments and
+    """Cases of a function, and whether each result may be in a list of one, too. The dict form holds arguments and
     results bare (there a string is a string), the list form bare or as text. ``code``: starter and references, which
-    tell LeetCode's rows from Codewars'.
+    distinguish LeetCode's rows from Codewars'.
     """
     by_line = (
         any(test.get("testtype") == "functional" for test in tests)

@@ -90,7 +90,7 @@ class Stage:
 
 
 def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, ...]:
-    """The stages; overrides are for each of them, and ``run.dir`` is the folder in which their directories lie.
+    """The stages; overrides are for each of them, and ``run.dir`` is the folder that holds their directories.
 
     Raises ConfigError.
     """

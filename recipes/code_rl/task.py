@@ -102,7 +102,7 @@ class CodeTask(Task):
         return 1.0 if judgement is not None and judgement.verdict is Verdict.AC else 0.0
 
     def _split(self, split: str) -> ProblemSet:
-        """One split. The other one, which is read with it, is kept until it is asked for."""
+        """Return one split. The other one, which is read with it, is kept until it is requested."""
         key = (type(self), self.train, self.heldout, self.judging, _stamp(self.train), _stamp(self.heldout))
         kept = _OTHER.pop(key, {})
         if split not in kept:

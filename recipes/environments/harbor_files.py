@@ -2,7 +2,7 @@
 
 instruction.md          what the policy is asked
 task.toml               limits, variables, places: recipes/environments/harbor_schema.py
-environment/            files of the working directory; an image only as a directory that somebody extracted
+environment/            files of the working directory; an image only as an extracted directory
 tests/test.sh           judges what is there, and writes /logs/verifier/reward.json or reward.txt
 """
 
