@@ -53,9 +53,10 @@ _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
 
 class NodeActor:
-    """``made`` is the pickle of what makes its thing, called where it shall live; that closes within ``close_s``.
+    """``made`` is the pickle of a function that makes its object, called in this process; the object closes within
+    ``close_s``.
 
-    Whether it is an orphan a coroutine looks, and before its first call, when none runs, a thread.
+    A coroutine checks whether the actor is an orphan; before its first call, when none runs, a thread does.
     """
 
     def __init__(self, made: bytes, close_s: float) -> None:
@@ -90,7 +91,7 @@ class NodeActor:
             self._called_s = now()
 
     async def _watch(self) -> None:
-        """While a call goes on its driver makes no other, perhaps: that may be long."""
+        """End this process when its driver is gone. During a call, which may be long, the driver may make no other."""
         while (left := self._called_s + (HELLO_S if self._busy else ORPHAN_S) - now()) > 0:
             await asyncio.sleep(min(left, ORPHAN_S))
             await asyncio.sleep(GRACE_S)  # a machine that was suspended reads first what came meanwhile
@@ -125,7 +126,7 @@ MakePool = Callable[[int], Pool]
 
 
 class NodeJudge:
-    """Judges with what ``make_pool`` makes of ``workers``; further jobs wait here, where they can be given back."""
+    """Judges with the pool of ``make_pool(workers)``; further jobs wait here, where they can be given back."""
 
     def __init__(self, make_pool: MakePool, workers: int) -> None:
         pool = make_pool(workers)
@@ -227,8 +228,8 @@ class Hosted(WeightEndpoint):
         return str(scratch / "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
-        """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes
-        of replies and of what it prints, and how it has ended. One call at a time.
+        """Pass on bytes of calls, and return what came since the last exchange, as soon as there is any, or after
+        ``wait_s``: bytes of replies, bytes of its output, and how it has ended. One call at a time.
         """
         self._writer.write(data)
         if not (self._replies or self._death):

@@ -1,4 +1,4 @@
-"""The driver's books: which node judges which job, what is sent to it, what comes back, and whether it still speaks.
+"""The driver's records: which node judges which job, what is sent to it, what comes back, and whether it still answers.
 
     waiting (oldest turn first) ──▶ the node with the smallest share of its places taken ──▶ answered
                  ▲── the node is lost, or gives it back ──┘
@@ -25,7 +25,7 @@ from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3
-"""Between two calls to a node, s; what one costs the driver of a core, s; and the share of one that all may cost."""
+"""Seconds between two calls to a node; CPU seconds of the driver per call; share of a core that all calls may use."""
 WORTH, PACE_LONG_S = 0.01, 1.0
 """Bounds on how late a job's answer may be: a share of the time that the job took, and seconds."""
 MEAN_OF = 4
@@ -36,7 +36,7 @@ PARCEL_BYTES, SLOW = 1 << 20, 128 << 10
 FAULTS_MAX = 3
 """Jobs in a row that fail by a node's fault after which it is lost: it fails jobs faster than others do them."""
 KEPT = 1024
-"""Problems that a node keeps; it forgets what was sent for longest ago."""
+"""Problems that a node keeps; it forgets the least recently used one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +135,7 @@ class Desk:
             self.mean_s += (seconds - self.mean_s) / min(self.ended, max(1, MEAN_OF * self.facts.workers))
 
     async def exchange(self) -> NodeReply:
-        """Send what has come to be sent, and take what is answered. Raises NodeLost."""
+        """Send the next parcel and return the reply. Raises NodeLost."""
         self._sent_s, self._waits = now(), True
         parcel, size = self._parcel()
         if self._unsent:
@@ -279,5 +279,5 @@ class Router:
 
 
 def pace_s(nodes: int, mean_s: float = 0.0) -> float:
-    """Between two calls to a node, s: what comes meanwhile goes together. Where jobs take ``mean_s`` they can wait."""
+    """Seconds between two calls to a node; longer where jobs take long (``mean_s``), for they can wait."""
     return max(PACE_S, CALL_S * nodes / SHARE, min(PACE_LONG_S, WORTH * mean_s))

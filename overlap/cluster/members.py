@@ -34,7 +34,7 @@ class RayNode:
     before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
 
     Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
-    bounds them, and asks it nothing more. So a job has one answer, without an account of what was asked when.
+    bounds them, and makes no more calls to it. So a job has one answer, without a record of earlier calls.
     """
 
     def __init__(self, name: str, actor: RayActor | None, *, why: str = "", tries: int = 0) -> None:
@@ -78,9 +78,9 @@ class RayNode:
 
 
 class RayMembers:
-    """The nodes of a cluster that judge, with what ``make_pool`` makes on each. ``workers``: what this machine judges
-    at once; each further one judges with all of its cores that are free, and ``bound`` says how many of those an engine
-    or learner rank of ours uses there.
+    """The nodes of a cluster that judge, with a pool of ``make_pool`` on each. ``workers``: programs that this machine
+    judges at once; each further one judges with all of its free cores, and ``bound`` says how many cores engines and
+    learner ranks of ours use there.
     """
 
     def __init__(

@@ -95,8 +95,8 @@ class NodeJob(NamedTuple):
 
 
 class NodeAnswer(NamedTuple):
-    """``judgement``, or what the fault of ours was, as ``sandbox.errors.to_wire`` says it. ``ended_s``: when that was,
-    by the node's clock.
+    """``judgement``, or our fault in the form of ``sandbox.errors.to_wire``. ``ended_s``: time of the end, by the
+    node's clock.
     """
 
     number: int

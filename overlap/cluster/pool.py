@@ -66,8 +66,8 @@ class ClusterPool:
         self._told_s: float | None = None
 
     async def __aenter__(self) -> ClusterPool:
-        """Returns when the first node is there. Raises SandboxError where none is in time, and what ended the search
-        for them.
+        """Return when the first node is there. Raises SandboxError where none is in time, and the error that ended the
+        search for nodes.
         """
         self._start(self._gather())
         self._start(self._look_after())
@@ -251,7 +251,9 @@ class ClusterPool:
             await node.close()
 
     def _lose(self, desk: Desk) -> int:
-        """Its jobs wait for other nodes; how many they are. One that was lost too often may be what ends them."""
+        """Have its jobs wait for other nodes, and return their number. A job lost ``LOST_MAX`` times fails: it may be
+        what ends the nodes.
+        """
         lost = self._router.lose(desk)
         for work in lost:
             if work.losses >= LOST_MAX and not work.done.done():

@@ -31,9 +31,9 @@ _FIELD = "cluster.address"
 
 
 class RayCluster:
-    """The cluster at ``address`` ("host:port"). What works over it enters it each for itself, also side by side; the
-    last one that leaves ends the connection. Where the cluster is lost, whatever waits for it raises HeadLost. ``log``
-    takes what Ray prints.
+    """The cluster at ``address`` ("host:port"). Each user calls ``enter`` for itself, also concurrently; the last one
+    that leaves ends the connection. When the cluster is lost, all calls that wait for it raise HeadLost. ``log`` takes
+    Ray's output.
     """
 
     def __init__(self, address: str) -> None:
@@ -103,8 +103,8 @@ class RayCluster:
         return places
 
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
-        """An actor on that node with what ``make`` makes there, which closes within ``close_s``. Of what Ray counts
-        there it takes ``cpus``. Raises HeadLost.
+        """Start an actor on that node with the object that ``make`` makes there, which closes within ``close_s``. It
+        takes ``cpus`` of the cores that Ray counts there. Raises HeadLost.
         """
         number: int = await self._asked("make", place.key, pickle.dumps(make), close_s, cpus)
         return RayActor(self._ray, number, close_s)
@@ -161,8 +161,8 @@ class RayActor:
         return brought
 
     async def end(self) -> bool:
-        """Have it close what it has, then end it. Whether all that it had has ended for sure: so it has where the actor
-        was gone before.
+        """Have the actor close its object, then end it. Return whether all that it had has certainly ended, as it has
+        where the actor was gone before.
         """
         try:
             await answer_within(self.call("close"), self._close_s)

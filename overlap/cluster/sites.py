@@ -1,6 +1,6 @@
 """The sites of engines and learner ranks that are on nodes. This module imports no Ray.
 
-brought  ──▶ what has changed of the weights: for an engine by the object store into memory there, of rank 0 here
+brought  ──▶ changes of the weights: for an engine by the object store into the node's memory, of rank 0 to here
 saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
 loading  ──▶ the same the other way
 """

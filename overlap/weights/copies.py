@@ -1,4 +1,4 @@
-"""Copies of weights on two machines: what was read last on the one, and what the other one has of it.
+"""Copies of weights on two machines: the weights read last on the one, and the pieces of them on the other.
 
 Both go by digests of pieces, never by the number of a version: a run that goes back to a checkpoint gives one twice.
 """
@@ -29,7 +29,7 @@ def mapped(path: str, at: int, length: int) -> memoryview:
 
 
 class Piece(NamedTuple):
-    """A piece as it was read last; with what has changed in it since it had the digest ``base``, where that is less."""
+    """A piece as it was read last, with the difference since it had the digest ``base``, where that is smaller."""
 
     data: bytearray
     digest: bytes

@@ -46,7 +46,7 @@ def difference(former: Any, now: Any) -> bytes | None:
 
 
 def apply(buffer: Any, made: Any) -> None:
-    """Make what was ``former`` into what was ``now``, in place; twice is as once.
+    """Apply a ``difference`` to a buffer with ``former``, which has ``now`` then, in place; idempotent.
 
     Raises ValueError where ``made`` is no difference for a buffer of this size, before anything is written.
     """

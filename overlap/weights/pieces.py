@@ -1,4 +1,4 @@
-"""Weights between two machines: of each piece what has changed where the other one has the one before, else all of it.
+"""Weights between two machines: of each piece the difference where the other has the piece before, else all of it.
 
 Each piece is read and compared once for all machines, and held where these find it while one of them takes pieces.
 What was read last stays in this process: one copy of the weights, and what changed in it.
@@ -34,7 +34,7 @@ class Brought(NamedTuple):
 
 
 class Pieces:
-    """``put`` puts bytes where every machine finds them by what it returns, for as long as that is held."""
+    """``put`` stores bytes and returns a reference by which every machine reads them, for as long as it is held."""
 
     def __init__(self, put: Put) -> None:
         self._put, self._readers, self._round = put, 0, 0
@@ -119,8 +119,8 @@ class WeightEndpoint:
             return self._weights.path, self._weights.digests.copy()
 
     async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
-        """Write a piece of them there, or what has changed in it; whether it has that digest then. Raises OSError where
-        all of it was sent, and has not.
+        """Write a piece of the weights, or the difference in it; return whether it has that digest then. Raises OSError
+        where the whole piece was sent, and has not.
         """
         async with self._filling:
             if update != self._update or self._weights is None:

@@ -1,4 +1,4 @@
-"""``scripts/eval_deepcoder.sh``: how good is a policy on published sets, or on problems of your own?
+"""``scripts/eval_deepcoder.sh``: pass rates of a policy on published sets, or on problems of your own.
 
     sets ──▶ prompts ──▶ what answers.jsonl lacks is drawn and judged ──▶ a table, and evaluation.json
 

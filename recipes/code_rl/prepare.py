@@ -2,7 +2,7 @@
 
     rows ──▶ usable? ──▶ 5 tests? ──▶ not there before? ──▶ in no evaluation set? ──▶ reference passes? ──▶ split file
 
-What comes out names the problems and copies none: a split file for ``data.train``, with a reason in the row of each
+The output names the problems and copies none: a split file for ``data.train``, with a reason in the row of each
 problem that is left out, and beside it the counts. Verdicts on references are kept as they come (as ``overlap
 check-data`` keeps them), so that the same command, stopped, goes on where it was.
 """

@@ -2,8 +2,8 @@
 
     prepare data ──▶ stage 1: run, policy/ ──▶ stage 2: run from that policy ──▶ ...
 
-The same command goes on where it was stopped: a stage that is finished is passed over, one with a checkpoint goes on
-from it, one that was stopped before its first is begun anew, beside what it left.
+The same command continues where it was stopped: a finished stage is skipped, one with a checkpoint continues from it,
+one that was stopped before its first checkpoint is begun anew, beside the files that it left.
 """
 
 from __future__ import annotations

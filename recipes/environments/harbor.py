@@ -3,7 +3,7 @@
     instruction ──▶ the policy ⇄ a shell in /app, jailed ──▶ tests/test.sh ──▶ reward
 
 The policy writes a command in a fenced block, reads what it did, and so on; an answer without one is its end. Then the
-tests are laid out beside, and run in the same directory; or in a place of their own, which gets the artifacts.
+tests are written beside, and run in the same directory; or in an environment of their own, which gets the artifacts.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ mkdir -p TOP logs/verifier || exit
 [ ! -d .artifacts ] || mv .artifacts logs/artifacts || exit
 chmod u+rwx TOP 2> /dev/null
 [ -x TOP ]"""
-"""Removes what the policy left outside of its directory and /logs/artifacts: the home directory and /tmp lie above the
-tests, and hold what shells, interpreters and test runners load code from. Opens the directory: in one that is closed,
-all that is to be gone seems gone."""
+"""Removes the policy's files outside of its directory and /logs/artifacts: the home directory and /tmp are above the
+tests, and hold files from which shells, interpreters and test runners load code. Makes the directory accessible: in one
+without permissions the files to remove would seem to be gone."""
 _REWARDS = ("logs/verifier/reward.json", "logs/verifier/reward.txt")
 
 
@@ -77,8 +77,8 @@ class HarborOptions:
     tasks: str = ""
     """A task directory, or one of several."""
     roots: str = ""
-    """A directory that holds, by name of the task, the files of its image; such a task sees those in the place of the
-    machine's tools, read-only, and what the image has in /app as its own copy. NAME.verifier: those of its tests."""
+    """A directory that holds, by name of the task, the files of its image; such a task sees these files instead of the
+    machine's tools, read-only, and the image's /app as its own copy. NAME.verifier: the files of its tests' image."""
     offline: bool = False
     """Play tasks that ask for a network without one."""
     readable: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class HarborTask(Task):
         return scored(said, reward, prompt.data, self._range, tests=how)
 
     async def _work(self, task: HarborFiles, chat: Chat, shell: Shell) -> str:
-        """Run what the policy says, until it says no command or has used its seconds. Returns the last it said."""
+        """Run the policy's commands until an answer has none or its seconds are used. Returns its last answer."""
         messages, left = self._messages(task), task.toml.agent.timeout_sec or float("inf")
         while True:
             reply = await chat.say(messages)
