@@ -11,7 +11,7 @@ from overlap.errors import ConfigError
 
 PORT, REACH_S = 6379, 5.0
 AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Where Ray reads whether it asks for a token, and which."""
+"""Environment variables from which Ray reads whether it requires a token, and which one."""
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "2000",
     "RAY_health_check_period_ms": "1000",
@@ -21,8 +21,8 @@ HEALTH = {
     "RAY_grpc_client_keepalive_time_ms": "5000",
     "RAY_grpc_client_keepalive_timeout_ms": "5000",
 }
-"""A node that is cut off for up to a minute is in again: our own looks move its work within seconds. Of a head that is
-gone a run tells before Ray ends the process that asks.
+"""A node that is cut off for up to a minute joins again: our own checks move its work within seconds. A run reports a
+lost head before Ray ends the process that calls it.
 """
 NO_HEAD = "what listens there is no head of a cluster: name the address that `overlap cluster up` has printed"
 _SETTINGS = b"\x04"

@@ -1,9 +1,9 @@
-"""What runs on a node is an agent: an actor of Ray's with one thing of ours, a ``NodeJudge``, which judges programs, or
-a ``Hosted`` process. No Ray in here.
+"""The agent that runs on a node: a Ray actor that owns one object of ours, a ``NodeJudge``, which judges programs, or
+a ``Hosted`` process. This module imports no Ray.
 
 consumes  parcels of jobs; bytes of calls     produces  an answer to each job as it ends; bytes of replies
 waits     in ``exchange`` for the first of these, for as long as its caller says; woken by it, and by ``nudge``
-ends      with ``close``, or when its driver has not called it for long, whatever Ray believes
+ends      with ``close``, or when its driver has not called it for long, whatever Ray reports
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
 
 class NodeActor:
-    """``made`` is the pickle of what makes its thing, called where it shall live; that closes within ``close_s``.
+    """``made`` is the pickle of a function that makes its object, called in this process; the object closes within
+    ``close_s``.
 
-    Whether it is an orphan a coroutine looks, and before its first call, when none runs, a thread.
+    A coroutine checks whether the actor is an orphan; before its first call, when none runs, a thread does.
     """
 
     def __init__(self, made: bytes, close_s: float) -> None:
@@ -73,14 +74,14 @@ class NodeActor:
         return pickle.loads(self._made)()
 
     async def identity(self) -> tuple[bool, str]:
-        """Whether its Ray asks for a token, and the digest of its code. Called first."""
+        """Return whether its Ray requires a token, and the digest of its code. Called first."""
         self._alone.cancel()
         self._called_s = now()
         self._watching = self._watching or asyncio.create_task(self._watch(), name="watch the driver")
         return self._authenticated, code_digest()
 
     async def call(self, name: str, *args: Any) -> Any:
-        """What that method of its thing says."""
+        """Return the result of that method of its object."""
         self._called_s = now()
         self._busy += 1
         try:
@@ -90,10 +91,10 @@ class NodeActor:
             self._called_s = now()
 
     async def _watch(self) -> None:
-        """While a call goes on its driver makes no other, perhaps: that may be long."""
+        """End this process when its driver is gone. During a call, which may be long, the driver may make no other."""
         while (left := self._called_s + (HELLO_S if self._busy else ORPHAN_S) - now()) > 0:
             await asyncio.sleep(min(left, ORPHAN_S))
-            await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
+            await asyncio.sleep(GRACE_S)  # a machine that was suspended reads first what came meanwhile
         try:
             async with asyncio.timeout(self._close_s):
                 await self._thing.close()
@@ -102,8 +103,8 @@ class NodeActor:
 
 
 def forget_ray() -> bool:
-    """Take all that this process was told of the cluster out of its environment: nothing that it starts shall know how
-    to get in. Whether there was a token.
+    """Remove all about the cluster from the environment of this process, so that no process that it starts can join the
+    cluster. Return whether there was a token.
     """
     authenticated = os.environ.get("RAY_AUTH_MODE") == "token"
     for name in [name for name in os.environ if name.startswith("RAY_")]:
@@ -125,7 +126,7 @@ MakePool = Callable[[int], Pool]
 
 
 class NodeJudge:
-    """Judges with what ``make_pool`` makes of ``workers``; further jobs wait here, where they can be given back."""
+    """Judges with the pool of ``make_pool(workers)``; further jobs wait here, where they can be given back."""
 
     def __init__(self, make_pool: MakePool, workers: int) -> None:
         pool = make_pool(workers)
@@ -144,8 +145,8 @@ class NodeJudge:
         return Facts(cores(), self._workers, judged.tier, asked_s, now())
 
     async def exchange(self, packed: bytes) -> NodeReply:
-        """Take jobs in, and take back those that nobody wants; the answers since the last call, once there is one or
-        the parcel's time is over.
+        """Accept jobs, cancel the withdrawn ones, and return the answers since the last call, once there is one or the
+        parcel's time is over.
         """
         asked_s, parcel = now(), NodeParcel.unpacked(packed)
         self._problems |= parcel.problems
@@ -227,8 +228,8 @@ class Hosted(WeightEndpoint):
         return str(scratch / "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
-        """Hand on bytes of calls; what has come since the last one, as soon as there is any, or after ``wait_s``: bytes
-        of replies and of what it prints, and how it has ended. One call at a time.
+        """Pass on bytes of calls, and return what came since the last exchange, as soon as there is any, or after
+        ``wait_s``: bytes of replies, bytes of its output, and how it has ended. One call at a time.
         """
         self._writer.write(data)
         if not (self._replies or self._death):
@@ -245,7 +246,7 @@ class Hosted(WeightEndpoint):
         self._some.set()
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function says that is called in a thread here."""
+        """Call a function in a thread here and return its result."""
         return await asyncio.to_thread(function, *args)
 
     async def close(self) -> None:
@@ -266,7 +267,7 @@ class Hosted(WeightEndpoint):
 
 
 def same_policy(policy: Path, digest: str) -> bool:
-    """Whether the checkpoint is here, and is the one of that digest."""
+    """Return whether the checkpoint is here and has that digest."""
     with suppress(ConfigError):
         return policy_digest(policy) == digest
     return False

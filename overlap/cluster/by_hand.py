@@ -1,4 +1,4 @@
-"""A node of a Ray cluster on this machine, started and ended by a person: ``ray start``, with what we insist on.
+"""A node of a Ray cluster on this machine, started and ended by the user: ``ray start``, with required settings.
 
 Every cluster started here asks for a token, has no dashboard, and lets a node that was cut off in again. Whatever
 belongs to a node has its folder in the environment, so that it is found and ended whatever became of who started it.
@@ -123,7 +123,7 @@ def token_of(address: str) -> Path | None:
 
 def find_token(file: str, address: str) -> str:
     """The token of the cluster at ``address``: the one in ``file``, else in the environment, else of the node that was
-    started here; "" where there is none. Raises ConfigError, which does not tell it.
+    started here; "" where there is none. Raises ConfigError, which does not name it.
     """
     if not file and (given := os.environ.get(AUTH[1], "").strip()):
         return given
@@ -146,7 +146,7 @@ def own_addresses() -> list[str]:
 def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
     """Return true where the cluster asks for a token, and its nodes: name, whether it is alive, cores, GPUs, version of
     our code ("" where `up` has not started it), and why it died. Raises ConfigError where no head is there, or one that
-    wants another token, and OverlapError where it does not answer. Asks in a process of its own: Ray may hang.
+    needs another token, and OverlapError where it does not answer. Asks in a process of its own: Ray may hang.
     """
     check_address(field, address)
     command = [sys.executable, "-c", "from overlap.cluster import by_hand; by_hand._ask_head()", address]
@@ -180,7 +180,7 @@ def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[
     ours = ["127.0.0.1"] if loopback else own_addresses()
     if not host and not join and len(ours) == 1:
         host = ours[0]
-    if host not in ours and (host or not join):  # who joins without one has the one on the way to the head
+    if host not in ours and (host or not join):  # a node joins by its address on the route to the head
         way_out = f"name the one that others reach ({', '.join(ours)}), or add --loopback if none shall"
         raise ConfigError("--address", address, way_out)
     words, head = [f"--node-ip-address={host}"] if host else [], join or f"{host}:{port}"

@@ -1,10 +1,10 @@
-"""The driver's books: which node judges which job, what is sent to it, what comes back, and whether it still speaks.
+"""The driver's records: which node judges which job, what is sent to it, what comes back, and whether it still answers.
 
     waiting (oldest turn first) ──▶ the node with the smallest share of its places taken ──▶ answered
                  ▲── the node is lost, or gives it back ──┘
 
 To each node one call is under way at a time. It takes along what has come to be sent, and brings answers back. An agent
-that does not answer in time is asked nothing any more: what it had goes elsewhere, and its node gets another agent.
+that does not answer in time gets no more calls: its jobs go to other nodes, and its node gets another agent.
 
 A job that failed on a node goes to another one as long as there is one. Every operation costs O(log n) in jobs and
 nodes, but for that and for ``balance``, which look at all nodes.
@@ -25,25 +25,25 @@ from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 
 PACE_S, CALL_S, SHARE = 0.05, 0.001, 0.3
-"""Between two calls to a node, s; what one costs the driver of a core, s; and the share of one that all may cost."""
+"""Seconds between two calls to a node; CPU seconds of the driver per call; share of a core that all calls may use."""
 WORTH, PACE_LONG_S = 0.01, 1.0
-"""A job's answer may be late by such a share of what it took, and by so much."""
+"""Bounds on how late a job's answer may be: a share of the time that the job took, and seconds."""
 MEAN_OF = 4
 """Jobs of each worker that the mean is taken of."""
 DEPTH_MAX, SHORT = 32, 0.1
 PARCEL_BYTES, SLOW = 1 << 20, 128 << 10
-"""A parcel with so many bytes in it is full; a network that carries at least so many per second is no silent one."""
+"""Bytes at which a parcel is full; bytes per second from which on a network does not count as silent."""
 FAULTS_MAX = 3
-"""So many jobs in a row that fail by a node's fault, and it is lost: it fails jobs faster than others do them."""
+"""Jobs in a row that fail by a node's fault after which it is lost: it fails jobs faster than others do them."""
 KEPT = 1024
-"""Problems that a node keeps; it forgets what was sent for longest ago."""
+"""Problems that a node keeps; it forgets the least recently used one."""
 
 
 @dataclass(slots=True, eq=False)
 class NodeWork:
-    """A program that somebody waits for until it is ``done``; ``size``: bytes of its problem, whose ``digest`` that is.
-    ``desk`` is where it lies, None while it waits; ``losses`` counts the nodes that were lost with it, ``faults`` those
-    that it failed on, which it ``avoids``.
+    """A program that a caller awaits until it is ``done``; ``size``: bytes of its problem, which has this ``digest``.
+    ``desk`` is the one that has the job, None while it waits; ``losses`` counts the nodes that were lost with it,
+    ``faults`` the nodes that it failed on, which it ``avoids``.
     """
 
     number: int
@@ -80,20 +80,20 @@ class Desk:
 
     @property
     def share(self) -> float:
-        """Of its places, those that are taken."""
+        """Share of its places that are taken."""
         return len(self.held) / self.places
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be given another job."""
+        """True when it may get another job."""
         return len(self.held) < self.places and not self.node.drains
 
     @property
     def room(self) -> int:
         """Jobs that it should hold, so that no worker idles until more can come, which takes two paces: for each worker
-        one, and as many ahead as it does in that time; one ahead as long as nobody knows what a job takes. Beside long
-        jobs none is held ahead, for another node may be free before. And no more ahead than have ended there: the first
-        to end are short ones, which say little of the others.
+        one, and as many ahead as it does in that time; one ahead while the time that a job takes is unknown. Beside
+        long jobs none is held ahead, for another node may be free before. And no more ahead than have ended there: the
+        first jobs to end are short ones, which say little of the others.
         """
         each, workers = 2, self.facts.workers
         if self.mean_s:
@@ -108,14 +108,14 @@ class Desk:
         self.hurry()
 
     def withdraw(self, work: NodeWork) -> None:
-        """Nobody wants this job any more."""
+        """Withdraw a job whose answer is not needed any more."""
         self.answered(work.number)
         if self._unsent.pop(work.number, None) is None:
             self._withdrawn.append(work.number)
             self.hurry()
 
     def hurry(self) -> None:
-        """There is something to be sent: a call that waits there for a first answer shall do so no longer."""
+        """End the node's wait for a first answer, because there is something to send."""
         if self._waits and self._nudge is None:
             due_s = self._sent_s + self.pace_s - now()
             self._nudge = asyncio.get_running_loop().call_later(max(0.0, due_s), self.node.nudge)
@@ -128,14 +128,14 @@ class Desk:
         return work
 
     def took(self, seconds: float) -> None:
-        """A job that it was given has ended there well, after so long; 0 where it was judged before."""
+        """Note that a job has ended there without a fault, after ``seconds``; 0 where it was judged before."""
         self.faults.clear()
         if seconds:
             self.ended += 1
             self.mean_s += (seconds - self.mean_s) / min(self.ended, max(1, MEAN_OF * self.facts.workers))
 
     async def exchange(self) -> NodeReply:
-        """Send what has come to be sent, and take what is answered. Raises NodeLost."""
+        """Send the next parcel and return the reply. Raises NodeLost."""
         self._sent_s, self._waits = now(), True
         parcel, size = self._parcel()
         if self._unsent:
@@ -161,8 +161,8 @@ class Desk:
         await asyncio.sleep(max(self.pace_s - PACE_S, self._sent_s + self.pace_s - now()))
 
     def _parcel(self) -> tuple[NodeParcel, int]:
-        """What is to be sent, and the bytes in it: until it is full, and the last job as a whole. A problem goes along
-        where it is new there.
+        """Return the next parcel and its bytes: jobs until it is full, the last job as a whole, and the problems that
+        are new to the node.
         """
         jobs: list[NodeJob] = []
         problems: dict[str, Problem] = {}
@@ -190,7 +190,7 @@ class Router:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, NodeWork]] = []
-        """Lower turns are first, then lower numbers; those that are done are skipped."""
+        """Lower turns are first, then lower numbers; jobs that are done are skipped."""
         self.desks: dict[str, Desk] = {}
         self._free: list[tuple[float, str]] = []
         """Nodes by their share, each at least once with that of today while it has room; older entries are skipped."""
@@ -202,7 +202,7 @@ class Router:
         self._offer(desk)
 
     def lose(self, desk: Desk) -> list[NodeWork]:
-        """It is gone, and its jobs wait again, as old as they are; returns those."""
+        """Remove a desk whose node is gone; its jobs wait again, at their former age. Return these jobs."""
         if self.desks.get(desk.node.name) is desk:
             del self.desks[desk.node.name]
         lost, desk.held = list(desk.held.values()), {}
@@ -224,13 +224,13 @@ class Router:
         heapq.heappush(self._waiting, (work.turn, work.number, work))
 
     def withdraw(self, work: NodeWork) -> None:
-        """Nobody wants it any more."""
+        """Withdraw a job whose answer is not needed any more."""
         if (desk := work.desk) is not None:
             desk.withdraw(work)
             self._offer(desk)
 
     def everything(self) -> list[NodeWork]:
-        """All jobs that somebody waits for, without a node or with one."""
+        """All jobs that are not done, without a node or with one."""
         held = [work for desk in self.desks.values() for work in desk.held.values()]
         return [work for work in [*held, *(work for *_, work in self._waiting)] if not work.done.done()]
 
@@ -240,7 +240,7 @@ class Router:
             self._give(desk, heapq.heappop(self._waiting)[2])
 
     def balance(self) -> None:
-        """Where no job waits and a node has nothing to do, others give back what has not begun there."""
+        """Have nodes give back jobs that have not begun there, when no job waits and another node has nothing to do."""
         if self._some():
             return
         desks = [desk for desk in self.desks.values() if not desk.node.drains]
@@ -253,7 +253,7 @@ class Router:
                 idle -= ahead
 
     def _some(self) -> bool:
-        """Whether a job waits; then the first one is the oldest."""
+        """Return whether a job waits; then the first one is the oldest."""
         while self._waiting and self._waiting[0][2].done.done():
             heapq.heappop(self._waiting)
         return bool(self._waiting)
@@ -279,5 +279,5 @@ class Router:
 
 
 def pace_s(nodes: int, mean_s: float = 0.0) -> float:
-    """Between two calls to a node, s: what comes meanwhile goes together. Where jobs take ``mean_s`` they can wait."""
+    """Seconds between two calls to a node; longer where jobs take long (``mean_s``), for they can wait."""
     return max(PACE_S, CALL_S * nodes / SHARE, min(PACE_LONG_S, WORTH * mean_s))

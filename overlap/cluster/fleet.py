@@ -1,10 +1,10 @@
-"""The nodes of a cluster for a run that has processes on them, called as ones on this machine. No Ray in here.
+"""The nodes of a cluster for a run with processes on them, called like local processes. This module imports no Ray.
 
     Peer ──bytes of calls──▶ FarProcess ──exchange──▶ the node: Hosted ──▶ the process
     Peer ◀─bytes of replies─ reader ◀────────────────┘
 
-A node that says nothing for ``GONE_S``, or a cluster that is lost, ends the life, as the death of the process does: it
-is asked nothing any more, and the process there ends with the agent that nobody calls.
+A node that answers nothing for ``GONE_S``, or a cluster that is lost, ends the life, as the death of the process does:
+the node gets no more calls, and the process there ends with its agent, which ends when it is not called.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses, log_hint
 
 ASK_S = 90.0
-"""For what an agent does once: begin, start the process, take a piece of a file."""
+"""Seconds for a call that an agent serves once: begin, start the process, take a piece of a file."""
 GONE_S = 10.0
-"""A node that has answered nothing for so long is lost."""
+"""Seconds without an answer after which a node is lost."""
 PACE_S = 0.05
 """Between two calls: one costs the driver half a millisecond, and what comes meanwhile goes together."""
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
 NODE_S = 1800.0
-"""An engine waits so long for a node."""
+"""Seconds that an engine waits for a node."""
 KNOWN_S = 20.0
-"""What a node has, or that it cannot be used, is not asked again for so long."""
+"""Seconds for which a node's answer about its devices, or why it cannot be used, is kept."""
 REST_S = ORPHAN_S + GRACE_S + 45.0
 """A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
 that a node is gone."""
@@ -68,22 +68,22 @@ class RayFleet:
         self.places: dict[str, RayNodeInfo] = {}
         """By their names."""
         self.moved: dict[int, str] = {}
-        """Where engines are that have moved, by their index."""
+        """Nodes of the engines that have moved, by the engine's index."""
         self.ranks: Collection[str] = ()
-        """Nodes that learner ranks sit on: no engine moves to GPUs there."""
+        """Nodes of the learner ranks: no engine moves to GPUs there."""
 
     async def living(self) -> list[str]:
-        """Names of the nodes that are there and are not left alone. Raises HeadLost where nobody knows."""
+        """Names of the nodes that are alive and not at rest. Raises HeadLost where the cluster is lost."""
         there = {place.name: place for place in await self.cluster.look() if place.alive and not place.drains}
         self.places |= there
         return [name for name in there if self._rests.get(name, 0.0) <= now()]
 
     def rest(self, name: str) -> None:
-        """Nobody knows whether what was there has ended: it is left alone for a while."""
+        """Leave a node alone for ``REST_S``, because it is unknown whether the processes there have ended."""
         self._rests[name] = now() + REST_S
 
     async def about(self, name: str) -> NodeDevices | None:
-        """What a node has for engines and ranks; None where it cannot be used. Raises HeadLost."""
+        """Devices and memory of a node for engines and ranks; None where it cannot be used. Raises HeadLost."""
         if (known := self._known.get(name)) is None or known[1] <= now():
             said = await about(self.cluster, self.places[name], self._cfg.run.device)
             known = self._known[name] = said, now() + KNOWN_S
@@ -122,8 +122,8 @@ class RayFleet:
 
 
 class FarProcess:
-    """What a ``Peer`` reads from and writes to: a process of ``life`` on a node, where each of the ``policies`` must be
-    as it is here. ``folder`` there, which is not there yet, is for files of the process.
+    """A process of ``life`` on a node, which a ``Peer`` reads from and writes to. Each of the ``policies`` must be on
+    the node as it is here. ``folder`` is a path on the node, not made yet, for files of the process.
     """
 
     def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
@@ -151,7 +151,7 @@ class FarProcess:
         return Peer(self._life, title, self._reader, self)
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function says there. Raises the cause when the life is over."""
+        """Call a function on the node and return its result. Raises the cause when the life is over."""
         with self.lost():
             return await self.ask("run", function, *args)
 
@@ -165,7 +165,7 @@ class FarProcess:
             self.actor.nudge()
 
     async def drain(self) -> None:
-        """What was written waits here until it is sent, however much it is."""
+        """Return at once: what was written is buffered until it is sent, without a bound."""
 
     def close(self) -> None:
         """Nothing: the node is let go when the life is over."""
@@ -185,7 +185,7 @@ class FarProcess:
             self._reader.feed_eof()
 
     async def _exchange(self) -> NoReturn:
-        """One call at a time: an agent that does not answer it is asked nothing any more."""
+        """Exchange bytes, one call at a time; an agent that does not answer gets no more calls."""
         while True:
             began, piece = now(), bytes(self._out[:CALL_BYTES])
             del self._out[: len(piece)]
@@ -229,7 +229,9 @@ async def joined(cluster: RayCluster) -> AsyncIterator[None]:
 async def agent_on(
     cluster: RayCluster, place: RayNodeInfo, owner: str, unsure: Callable[[str], None] = lambda name: None
 ) -> AsyncIterator[RayActor]:
-    """A ``Hosted`` there for as long; ``unsure`` is told where it may live on. Raises NodeLost, NodeRefused."""
+    """Hold a ``Hosted`` on the node; ``unsure`` gets the node's name where the agent may not have ended. Raises
+    NodeLost, NodeRefused.
+    """
     actor = await cluster.actor(place, partial(Hosted, owner), CLOSE_S)
     try:
         await answer_within(actor.check(), ASK_S)
@@ -240,8 +242,8 @@ async def agent_on(
 
 
 async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices | str:
-    """What a node has for a run with ``run.device`` = ``device``, or why it cannot be used; no GPU is no reason. Raises
-    HeadLost.
+    """Return what a node has for a run with ``run.device`` = ``device``, or why it cannot be used; the lack of a GPU is
+    no reason. Raises HeadLost.
     """
     try:
         async with agent_on(cluster, place, "survey") as actor:
@@ -257,7 +259,9 @@ async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDev
 
 
 async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) -> list[NodeDevices]:
-    """``about`` all nodes; tells of those that cannot be used. Raises HeadLost, ConfigError where ours is one."""
+    """Call ``about`` for all nodes and report each that cannot be used. Raises HeadLost, and ConfigError where this
+    machine's node is one of them.
+    """
     async with joined(cluster):
         places = [place for place in await cluster.look() if place.alive]
         said = await together(*(about(cluster, place, device) for place in places))

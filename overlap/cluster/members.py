@@ -1,12 +1,12 @@
-"""The nodes of a Ray cluster that judge: an agent on each, and another one where that was lost. No Ray in here.
+"""The nodes of a Ray cluster that judge: an agent on each, replaced when it is lost. This module imports no Ray.
 
 How many programs a node judges at once is one for each core that is free there:
 
     cores that Ray counts there ── others have taken some ── our engines and ranks are bound to some ──▶ free
 
-On the driver's own machine, where engine and learner sit, it is ``verify.workers``, as without a cluster. What an agent
-gets is taken of Ray's count, so that nobody else comes upon it; the node itself bounds it by what a process may use
-there (affinity, control groups), as it does on one machine.
+On the driver's own machine, where engine and learner run, it is ``verify.workers``, as without a cluster. The cores of
+an agent are taken off Ray's count, so that no other actor gets them; the node itself bounds them by what a process may
+use there (affinity, control groups), as it does on one machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.pool.pool import Pool
 
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
-"""A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
+"""Seconds until a node whose agent was lost gets another one, doubled each time; their maximum; seconds that an agent
+must live to reset them."""
 CLOSE_S = 6.0
 """A sandbox ends within 5 s, or is killed."""
 
@@ -33,14 +34,14 @@ class RayNode:
     before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
 
     Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
-    bounds them, and asks it nothing more. So a job has one answer, without an account of what was asked when.
+    bounds them, and makes no more calls to it. So a job has one answer, without a record of earlier calls.
     """
 
     def __init__(self, name: str, actor: RayActor | None, *, why: str = "", tries: int = 0) -> None:
         self.name, self._actor, self._why = name, actor, why
         self.drains, self.tries, self._made_s = False, tries, now()
         self.again_s = float("inf")
-        """When its machine gets another agent."""
+        """Time at which its machine gets another agent."""
 
     async def hello(self) -> Facts:
         """Start what judges programs there, and say what it is. Raises NodeRefused."""
@@ -77,9 +78,9 @@ class RayNode:
 
 
 class RayMembers:
-    """The nodes of a cluster that judge, with what ``make_pool`` makes on each. ``workers``: what this machine judges
-    at once; each further one judges with all of its cores that are free, and ``bound`` says how many of those an engine
-    or learner rank of ours uses there.
+    """The nodes of a cluster that judge, with a pool of ``make_pool`` on each. ``workers``: programs that this machine
+    judges at once; each further one judges with all of its free cores, and ``bound`` says how many cores engines and
+    learner ranks of ours use there.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class RayMembers:
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
-        """Whether it shall get an agent now. What is known of its node is brought up to date."""
+        """Update what is known of a place's node, and return whether the place shall get an agent now."""
         if not place.alive:
             self._nodes.pop(place.key, None)
         elif known := self._nodes.get(place.key):

@@ -1,4 +1,4 @@
-"""What the driver knows of a node, and what it asks of one. No Ray in here."""
+"""The driver's data about a node, and the calls that it makes to one. This module imports no Ray."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
 """An agent that has nothing to say says so after this time."""
 SILENT_S = 6.0
-"""An agent that says nothing for so long is lost, and its jobs go elsewhere."""
+"""Seconds without an answer after which an agent is lost, and its jobs go to other nodes."""
 GRACE_S = 1.0
-"""A process that stood still has so long to read what came meanwhile."""
+"""Seconds that a process that was suspended has to read what came meanwhile."""
 HELLO_S = 120.0
 """An agent says what its node is within this time; a call that is longer has others beside it."""
 ORPHAN_S = 30.0
-"""An agent that nobody has called for so long has no driver any more, whatever Ray believes, and ends."""
+"""Seconds without a call after which an agent takes its driver for gone, whatever Ray reports, and ends."""
 
 
 class NodeLost(OverlapError, RuntimeError):
-    """An agent of ours is gone, or did not answer in time: it is asked nothing any more, and another one is made."""
+    """An agent of ours is gone, or did not answer in time: it gets no more calls, and another one is made."""
 
 
 class NodeSilent(NodeLost):
-    """It cannot be reached: nobody knows whether what it had has ended."""
+    """The node cannot be reached: it is unknown whether its processes have ended."""
 
 
 class HeadLost(NodeLost):
@@ -65,13 +65,13 @@ class RayNodeInfo(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a person reads of it."""
+        """Name of the node in messages."""
         return f"{self.address}-{self.key[:8]}"
 
 
 class Facts(NamedTuple):
-    """What an agent says of its node. ``workers``: programs that it judges at once, with ``cores`` that it may use;
-    ``tier``: isolation of its jails. By its clock it was asked and said so at these times, s.
+    """An agent's answer about its node. ``workers``: programs that it judges at once, with ``cores`` that it may use;
+    ``tier``: isolation of its jails. By its clock it was asked and answered at these times, s.
     """
 
     cores: int
@@ -95,8 +95,8 @@ class NodeJob(NamedTuple):
 
 
 class NodeAnswer(NamedTuple):
-    """``judgement``, or what the fault of ours was, as ``sandbox.errors.to_wire`` says it. ``ended_s``: when that was,
-    by the node's clock.
+    """``judgement``, or our fault in the form of ``sandbox.errors.to_wire``. ``ended_s``: time of the end, by the
+    node's clock.
     """
 
     number: int
@@ -107,8 +107,8 @@ class NodeAnswer(NamedTuple):
 
 class NodeParcel(NamedTuple):
     """All that is sent to a node at once: jobs, the problems that are new to it by digest, digests that it may forget,
-    and numbers of jobs that nobody wants any more. It gives back up to ``spare`` jobs that have not begun there, and
-    has ``wait_s`` to wait for a first answer. What its jobs need it may forget behind them.
+    and numbers of withdrawn jobs. The node gives back up to ``spare`` jobs that have not begun there, and waits at most
+    ``wait_s`` for a first answer. What its jobs need it may forget behind them.
     """
 
     jobs: Sequence[NodeJob] = ()
@@ -133,8 +133,8 @@ class NodeParcel(NamedTuple):
 
 
 class NodeReply(NamedTuple):
-    """What a node says to a parcel, and when it got that and said so, by its clock: answers since the last reply, the
-    numbers of jobs that it gives back, and how many it ``has`` beside both.
+    """A node's reply to a parcel, and when it got the parcel and replied, by its clock: answers since the last reply,
+    the numbers of jobs that it gives back, and how many it ``has`` beside both.
     """
 
     answers: Sequence[NodeAnswer]
@@ -145,7 +145,7 @@ class NodeReply(NamedTuple):
 
 
 async def answer_within(call: Awaitable[T], seconds: float) -> T:
-    """What it says. Raises NodeSilent where it has said nothing for so long."""
+    """Return the result of a call. Raises NodeSilent when there is none within ``seconds``."""
     try:
         return await wait_result(call, seconds)
     except TimeoutError:

@@ -3,10 +3,10 @@
 consumes  judge(problem, program, turn)          produces  a Judgement, or raises SandboxError
 waits     for a node with room, then for its answer; woken by either; cancelling it withdraws the job
 
-A job lies on one node at a time. Where that is lost, or fails by a fault that is not the job's, it goes to another; a
-node that was lost is asked nothing any more, so a job has one answer. Nodes that join get work at once; one that is
-drained ends what it has, and is let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster that has
-lost its head is left.
+A job is on one node at a time. When that is lost, or fails by a fault that is not the job's, the job goes to another
+node; a lost node gets no more calls, so a job has one answer. Nodes that join get work at once; one that is drained
+ends what it has, and is let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster that has lost its
+head is left.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class ClusterPool:
         self._met: set[RayNode] = set()
         self._some = asyncio.Event()
         self._why: Exception | None = None
-        """Why nothing is judged any more."""
+        """The reason that nothing is judged any more; None while programs are judged."""
         self._ending: asyncio.Task[None] | None = None
         self._refusals: dict[str, str] = {}
         self._did: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0])
-        """What each node did since it was told: programs judged, the seconds that they ran, jobs lost."""
+        """Work of each node since the last report: programs judged, the seconds that they ran, jobs lost."""
         self._told_s: float | None = None
 
     async def __aenter__(self) -> ClusterPool:
-        """Returns when the first node is there. Raises SandboxError where none is in time, and what ended the search
-        for them.
+        """Return when the first node is there. Raises SandboxError where none is in time, and the error that ended the
+        search for nodes.
         """
         self._start(self._gather())
         self._start(self._look_after())
@@ -89,8 +89,8 @@ class ClusterPool:
             raise
 
     def _stop(self, error: BaseException) -> asyncio.Task[None]:
-        """Tell whoever waits, and whoever asks later. Then the agents are ended, and the cluster is left: once for all
-        who ask for it, for a cluster that one of them leaves has nobody left to end the agents of another one.
+        """Raise the error in all calls that wait, and in later ones. Then end the agents and leave the cluster: once
+        for all callers, for when one call has left the cluster, another one can end no agents.
         """
         if self._ending is None:
             if isinstance(error, HeadLost):
@@ -154,7 +154,7 @@ class ClusterPool:
         return max(1, sum(desk.facts.workers for desk in self._router.desks.values()))
 
     def take_nodes(self) -> ClusterFigures:
-        """What each node did since the last call."""
+        """Return what each node did since the last call."""
         at_s, last_s, did, desks = now(), self._told_s, self._did, self._router.desks
         self._told_s, self._did, figures = at_s, defaultdict(did.default_factory), []
         for name in {**desks, **did}:
@@ -184,7 +184,7 @@ class ClusterPool:
         return known
 
     async def _ask(self, known: tuple[Problem, str, int], program: Program, turn: int, asked_s: float) -> Judgement:
-        if self._why:  # also for one who waited for an equal job
+        if self._why:  # also for a call that waited for an equal job
             raise self._why
         self._numbers += 1
         done: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
@@ -199,7 +199,7 @@ class ClusterPool:
                 self._spread()
 
     def _spread(self) -> None:
-        """Give jobs to nodes when everybody who runs now has asked."""
+        """Give jobs to nodes when all tasks that are ready now have run."""
         if not self._spreading:
             self._spreading = True
             asyncio.get_running_loop().call_soon(self._assign)
@@ -251,7 +251,9 @@ class ClusterPool:
             await node.close()
 
     def _lose(self, desk: Desk) -> int:
-        """Its jobs wait for other nodes; how many they are. One that was lost too often may be what ends them."""
+        """Have its jobs wait for other nodes, and return their number. A job lost ``LOST_MAX`` times fails: it may be
+        what ends the nodes.
+        """
         lost = self._router.lose(desk)
         for work in lost:
             if work.losses >= LOST_MAX and not work.done.done():
@@ -284,7 +286,7 @@ class ClusterPool:
         did = self._did[name]
         did[0] += 1
         did[1] += run_s
-        if not work.done.done():  # nobody has seen it: to make another one takes several times as long
+        if not work.done.done():  # no caller has seen it: to make another one takes several times as long
             object.__setattr__(judgement, "queue_s", max(0.0, ended_s - run_s - work.asked_s))
             object.__setattr__(judgement, "node", name)
             work.done.set_result(judgement)
@@ -306,7 +308,7 @@ class ClusterPool:
 
     async def _look_after(self) -> None:
         """Have no node idle beside one that has jobs ahead; fail the jobs that wait when there was no node for long."""
-        alone_s = 0.0  # counted, for a driver that stood still has not waited
+        alone_s = 0.0  # counted, for a driver that was suspended has not waited
         while True:
             await asyncio.sleep(1.0)
             self._router.balance()

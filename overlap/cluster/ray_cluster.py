@@ -31,9 +31,9 @@ _FIELD = "cluster.address"
 
 
 class RayCluster:
-    """The cluster at ``address`` ("host:port"). What works over it enters it each for itself, also side by side; the
-    last one that leaves ends the connection. Where the cluster is lost, whatever waits for it raises HeadLost. ``log``
-    takes what Ray prints.
+    """The cluster at ``address`` ("host:port"). Each user calls ``enter`` for itself, also concurrently; the last one
+    that leaves ends the connection. When the cluster is lost, all calls that wait for it raise HeadLost. ``log`` takes
+    Ray's output.
     """
 
     def __init__(self, address: str) -> None:
@@ -52,12 +52,12 @@ class RayCluster:
         await asyncio.shield(self._joined)
 
     async def leave(self) -> None:
-        """For each that has entered, or tried to; with the last one the connection ends, and every actor with it."""
+        """Leave, once per call of ``enter``, also of a failed one; the last ends the connection and every actor."""
         self._users -= 1
         if not self._users and self._joined is not None and self._stays is not None:
             self._joined = None
             self._stays.cancel()
-            await asyncio.wait([self._stays])  # who is cancelled over it leaves all the same
+            await asyncio.wait([self._stays])  # a cancelled caller leaves all the same
 
     async def _stay(self, access: dict[str, str], joined: asyncio.Future[Peer]) -> None:
         """Join, and watch the head: until that is lost, or this is cancelled."""
@@ -103,8 +103,8 @@ class RayCluster:
         return places
 
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
-        """An actor on that node with what ``make`` makes there, which closes within ``close_s``. Of what Ray counts
-        there it takes ``cpus``. Raises HeadLost.
+        """Start an actor on that node with the object that ``make`` makes there, which closes within ``close_s``. It
+        takes ``cpus`` of the cores that Ray counts there. Raises HeadLost.
         """
         number: int = await self._asked("make", place.key, pickle.dumps(make), close_s, cpus)
         return RayActor(self._ray, number, close_s)
@@ -122,7 +122,7 @@ class RayCluster:
         return self._joined.result()
 
     def _access(self) -> dict[str, str]:
-        """What Ray is told of tokens: what the environment says, or that of the node that was started here."""
+        """Return Ray's variables for tokens: those of the environment, or of the node that was started here."""
         given = {name: value for name in AUTH if (value := os.environ.get(name))}
         if not given and (path := token_of(self.address)) is not None:
             return {AUTH[0]: "token", AUTH[2]: str(path)}
@@ -148,11 +148,11 @@ class RayActor:
             raise NodeRefused("another version of this package, or of Python, is installed there")
 
     async def call(self, name: str, *args: Any) -> Any:
-        """What a method of its thing says. Raises NodeLost, SandboxError; may wait for ever."""
+        """Return the result of a method of its object. Raises NodeLost, SandboxError; may wait for ever."""
         return await self._ray.call("ask", self._number, "call", name, *args)
 
     def nudge(self) -> None:
-        """Call ``nudge`` of its thing; whether that succeeds nobody hears."""
+        """Call ``nudge`` of its object; a failure is not reported."""
         self._ray.send("ask", self._number, "call", "nudge")
 
     async def bring(self, update: int, path: str, version: int, size: int) -> Brought:
@@ -161,8 +161,8 @@ class RayActor:
         return brought
 
     async def end(self) -> bool:
-        """Have it close what it has, then end it. Whether all that it had has ended for sure: so it has where the actor
-        was gone before.
+        """Have the actor close its object, then end it. Return whether all that it had has certainly ended, as it has
+        where the actor was gone before.
         """
         try:
             await answer_within(self.call("close"), self._close_s)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import ray
 from ray import exceptions
-from ray._private import state  # no public name tells what drains, and what is free on a node
+from ray._private import state  # no public name says what drains, and what is free on a node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overlap.cluster.access import AUTH, NO_HEAD, admitted
@@ -32,9 +32,9 @@ T = TypeVar("T")
 CALLS = 64
 """Calls that an actor serves at a time: one that waits, and a few that do not."""
 PUT_S, FILL_S = 60.0, 300.0
-"""A piece of the weights is on its way into the object store, and to a node, for so long at most."""
+"""Seconds at most to put a piece of the weights into the object store, and to send it to a node."""
 UNIMPLEMENTED = 12
-"""What a server of gRPC says to a call that it does not know."""
+"""Status code of a gRPC server for a call that it does not know."""
 
 
 class RayProcess(CallServer):
@@ -72,8 +72,8 @@ class RayProcess(CallServer):
         return number
 
     async def ask(self, number: int, method: str, *args: Any) -> Any:
-        """What a method of an actor says. Raises SandboxError where it did, NodeLost for one that is gone or failed,
-        and NodeSilent for one that cannot be reached now.
+        """Return the result of an actor's method. Raises SandboxError where the method did, NodeLost for an actor that
+        is gone or failed, and NodeSilent for one that cannot be reached now.
         """
         if (actor := self._actors.get(number)) is None:
             raise NodeLost("it was ended")
@@ -88,7 +88,7 @@ class RayProcess(CallServer):
             await _asked(lambda: ray.kill(actor))
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
-        """Put weights that lie at ``path`` of this machine's memory into that of an actor's node."""
+        """Copy weights from ``path`` in this machine's memory into the memory of an actor's node."""
 
         async def ask(name: str, *args: Any) -> Any:
             return await answer_within(self.ask(number, "call", name, *args), FILL_S)
@@ -129,7 +129,7 @@ def _join(address: str) -> None:
 
 
 async def _asked(ask: Callable[[], T]) -> T:
-    """What the head says. Raises HeadLost; waits for as long as its driver does."""
+    """Return the head's answer. Raises HeadLost; waits for as long as its driver does."""
     try:
         return await asyncio.to_thread(ask)
     except (OSError, RuntimeError, exceptions.RayError) as error:
@@ -137,7 +137,7 @@ async def _asked(ask: Callable[[], T]) -> T:
 
 
 def _fault_of(error: OSError | exceptions.RayError) -> Exception:
-    """What a call's failure says of its actor."""
+    """Return the error that a call's failure means for its actor."""
     if not isinstance(error, exceptions.RayTaskError):
         silent = isinstance(error, exceptions.ActorUnavailableError)
         return (NodeSilent if silent else NodeLost)(_last_line(error))

@@ -1,6 +1,6 @@
-"""Where engines and learner ranks live that are on nodes. No Ray in here.
+"""The sites of engines and learner ranks that are on nodes. This module imports no Ray.
 
-brought  ──▶ what has changed of the weights: for an engine by the object store into memory there, of rank 0 here
+brought  ──▶ changes of the weights: for an engine by the object store into the node's memory, of rank 0 to here
 saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
 loading  ──▶ the same the other way
 """
@@ -55,7 +55,7 @@ class FarSite:
     async def brought(
         self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Weights that lie in this machine's memory, in that of the node; what goes another way as it is."""
+        """Copy weights from this machine's memory into the node's; yield the info of other transfers unchanged."""
         if "path" not in info or (process := self._process) is None:
             yield info
             return

@@ -37,7 +37,7 @@ JudgeProgram = Callable[[Problem, Program], Awaitable[Judgement]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the probes of one prompt said."""
+    """Results of the probes of one prompt."""
 
     id: str
     place: str
@@ -46,7 +46,7 @@ class Finding:
     there are several, that of the first that is accepted.
     """
     message: str = ""
-    """Why the reference is not accepted."""
+    """Reason that the reference is not accepted."""
     empty: bool = False
     """An empty answer is accepted."""
     example: bool = False
@@ -54,9 +54,9 @@ class Finding:
     weak: bool = False
     """Its reference was accepted on a token that a program could forge."""
     broken: str = ""
-    """Why the problem can judge no program."""
+    """Reason that the problem can judge no program."""
     fault: str = ""
-    """Why one of its probes could not be judged: our fault, which says nothing of the data."""
+    """Reason that one of its probes could not be judged: our fault, which says nothing of the data."""
     remarks: tuple[str, ...] = ()
     """``Prompt.notes`` of its row."""
 
@@ -66,21 +66,21 @@ class Finding:
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong with the problem: it would teach what is not so."""
+        """Faults of the problem, which would reward wrong answers or refuse right ones."""
         found = [f"its reference is rejected: {self.reference}"] if self.rejected else []
         found += ["accepts an empty answer"] if self.empty else []
         return found + ([f"can judge no program: {self.broken}"] if self.broken else [])
 
     @property
     def notes(self) -> list[str]:
-        """What may be as its owner means it, or says nothing of the problem."""
+        """Findings that its owner may intend, or that say nothing of the problem."""
         found = [*self.remarks, *(["accepts the first example printed"] if self.example else [])]
         found += ["judged beside the program, which could forge that"] if self.weak else []
         return found + ([f"{FAILED}: {self.fault}"] if self.fault else [])
 
     @property
     def clean(self) -> bool:
-        """Whether there is nothing but notes."""
+        """True when there is nothing but notes."""
         return not self.faults
 
     @property
@@ -101,7 +101,7 @@ class DataReport:
 
     @property
     def clean(self) -> bool:
-        """Whether there is nothing but notes."""
+        """True when there is nothing but notes."""
         return all(row.by_choice for row in self.left_out) and all(finding.clean for finding in self.findings)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ class DataReport:
         return f"{bad} of {rows} rows have a finding, {noted} a note alone"
 
     def lines(self) -> list[str]:
-        """The report for a person: counts by reason, each with its first place."""
+        """The report for the user: counts by reason, each with its first place."""
         having = [f for f in self.findings if f.reference]
         rejected = [f for f in having if f.rejected]
         weak = sum(f.weak for f in having)
@@ -151,7 +151,7 @@ class DataReport:
 
 
 def in_file(place: str) -> tuple[str, int]:
-    """A key that sorts places such as "train.jsonl:12" as they stand in their files."""
+    """Return a key that sorts places such as "train.jsonl:12" in the order of their files' lines."""
     name, _, row = place.rpartition(":")
     return (name, int(row)) if row.isdecimal() else (place, 0)
 
@@ -235,7 +235,7 @@ def _cause(judgement: Judgement) -> str:
 
 
 def open_pool(cfg: Config, task: Task, scratch: Path) -> Pool:
-    """The sandbox that a run of ``cfg`` would use, on all cores; its files lie in ``scratch``.
+    """The sandbox that a run of ``cfg`` would use, on all cores; its files are in ``scratch``.
 
     Raises ConfigError for a package that is not there.
     """

@@ -36,7 +36,7 @@ class _Named(Protocol):
 
 
 Asked = TypeVar("Asked", bound=_Named)
-"""What an answer is drawn for or found by, such as a Request; its ``id`` is in errors."""
+"""The object for which an answer is drawn or found, such as a Request; its ``id`` is in errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """What was measured of one policy: the tallies of all problems, at a sampling temperature, in ``seconds``."""
+    """Results of one policy: the tallies of all problems, at a sampling temperature, in ``seconds``."""
 
     tallies: tuple[ProblemTally, ...]
     k: int = 1
@@ -106,12 +106,12 @@ class PassRate:
 
     @property
     def binary(self) -> bool:
-        """Whether all rewards were 0 or 1."""
+        """True when all rewards were 0 or 1."""
         return all(tally.rewards is None for tally in self.tallies)
 
     @property
     def measure(self) -> str:
-        """What is told of the policy: the share of samples that pass, or where rewards are no passes their mean."""
+        """Name of the reported figure: the share of samples that pass, or where rewards are no passes their mean."""
         return PASS_AT_1 if self.binary else MEAN_REWARD
 
     @property
@@ -123,8 +123,8 @@ class PassRate:
         return Estimate(mean(values), *mean_interval(values), len(values))
 
     def figures(self) -> dict[str, Any]:
-        """For ``summary.json``: what the ``measure`` is; its value, low, high and problems; the same of ``pass_at_k``
-        where rewards are passes; and the rest.
+        """Return the figures for ``summary.json``: the ``measure``; its value, low, high and problems; the same of
+        ``pass_at_k`` where rewards are passes; and the rest.
         """
         figures = {
             "measure": self.measure,
@@ -204,7 +204,7 @@ async def measure_pass_rate(
     record: Callable[[Sequence[Scored]], Awaitable[None]] | None = None,
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts'). ``record`` gets all of
-    them at the end, in the order of the prompts; nobody else keeps them.
+    them at the end, in the order of the prompts; they are kept nowhere else.
 
     Generator and verifier must be started, with a version loaded. ``record.solved`` says what a pass is. Raises
     StageError for what these two raise, and when no sample ends for ``stall_s`` seconds.

@@ -23,7 +23,7 @@ from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, measure
 from overlap.record.out_file import OutFile
 
 MARK = '"split": '
-"""Stands in every row of a split file."""
+"""Text in every row of a split file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SplitBounds:
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """What was measured, and the split of each problem, in their order."""
+    """The measured pass rate, and the split of each problem, in the order of the problems."""
 
     rate: PassRate
     splits: tuple[str, ...]

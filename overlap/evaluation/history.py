@@ -34,7 +34,7 @@ class EvaluationHistory:
     """The results of a run's evaluations so far: ``PassRate.figures`` with the step of each."""
 
     before: PassRate | None = None
-    """Of the policy that the run began with."""
+    """Pass rate of the policy that the run began with."""
     points: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Figures by step."""
     best: dict[str, Any] | None = None
@@ -64,7 +64,7 @@ class EvaluationHistory:
 
     @property
     def measure(self) -> str:
-        """What the evaluations measure; of rewards that are passes by chance in one of them alone, their mean."""
+        """Name of what the evaluations measure; the mean reward unless rewards were passes in all of them."""
         found = [figures.get("measure", PASS_AT_1) for figures in self.curve().values()]
         return MEAN_REWARD if MEAN_REWARD in found else PASS_AT_1
 
@@ -117,7 +117,7 @@ class Evaluator:
     save: Callable[[Path], Awaitable[object]]
     """Writes the learner's policy to a path."""
     best: Path
-    """Where the best policy is kept."""
+    """Directory of the best policy."""
     progress: Progress
     course: EvaluationHistory
     lost: Callable[[str, str], None]
@@ -151,7 +151,7 @@ class Evaluator:
         return row(await self._evaluate(step)) if every and step % every == 0 and self._wanted else {}
 
     async def now(self, step: int) -> dict[str, float]:
-        """Evaluate when somebody asks for it, unless the policy of ``step`` was evaluated; returns the columns."""
+        """Evaluate when that was requested, unless the policy of ``step`` was evaluated; returns the columns."""
         due = self._wanted and step not in self.course.points and not (step == 0 and self.course.before)
         return row(await self._evaluate(step)) if due else {}
 

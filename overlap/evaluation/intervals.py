@@ -1,4 +1,4 @@
-"""How much to believe a rate that was measured on some problems with some samples each.
+"""Confidence intervals of a rate that was measured on some problems with some samples each.
 
 Samples of one problem resemble each other, so they may not be counted as independent ones; and a bootstrap over
 problems knows nothing where few problems carry the passes (at a rate of 0.01 its nominal 95 % interval held the true
@@ -33,10 +33,10 @@ def rate_interval(values: Sequence[float], draws: float = 1.0) -> tuple[float, f
 
 
 def effective_samples(values: Sequence[float], draws: float) -> float:
-    """So many independent samples would tell as much: from the number of problems to ``draws`` times as many.
+    """Return how many independent samples would say as much: from the number of problems to ``draws`` times that.
 
     That is draws * problems / deff. The design effect deff is the variance of the mean, by the spread between problems,
-    over the variance that independent samples would have; it lies between 1 and ``draws``. Its estimate is worth as
+    over the variance that independent samples would have; it is between 1 and ``draws``. Its estimate is worth as
     much as there are problems that carry the mean: Kish's (sum r)^2 / sum r^2 of the rates r, or of 1 - r where fewer
     carry those. By that weight it is averaged with the worst case, which has the weight ``PRIOR``.
     """

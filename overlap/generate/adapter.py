@@ -1,6 +1,6 @@
 """Adapters (LoRA) in the engine's workers: a sync replaces the one that every request names, in its place.
 
-    start ──▶ AdapterIntake stands in the place of the model ──▶ load_weights, once or more ──▶ place
+    start ──▶ AdapterIntake replaces the model ──▶ load_weights, once or more ──▶ place
 
 So weight transfers, their failures and what becomes of running requests are the same as for a policy's weights.
 """
@@ -19,7 +19,7 @@ from overlap.weights.full import ADAPTER_SCALE
 
 
 class AdapterIntake:
-    """What comes of an adapter, until all of it has come; nothing of the model changes before that."""
+    """The received part of an adapter, until all of it is there; nothing of the model changes before that."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._tensors = model, dict[str, torch.Tensor]()
@@ -44,20 +44,20 @@ class AdapterIntake:
 
 
 def takes_adapter(model: Any) -> bool:
-    """Whether a model of vLLM has a place for adapters."""
+    """Return whether a model of vLLM has a place for adapters."""
     return hasattr(model, "lora_manager")
 
 
 def expect_adapter(engine: Any) -> bool:
-    """Have a weight transfer engine receive an adapter, if its model has a place for one; whether it has."""
+    """Have a weight transfer engine receive an adapter, if its model has a place for one; return whether it has one."""
     if takes := takes_adapter(engine.model):
         engine.set_weight_update_target(AdapterIntake(engine.model), engine.model_config)
     return takes
 
 
 def place_adapter(engine: Any) -> bool:
-    """Use the adapter that a weight transfer engine has received, if it was to receive one; whether it was. Raises as
-    ``AdapterIntake.place``.
+    """Use the adapter that a weight transfer engine has received, if it was to receive one; return whether it was.
+    Raises as ``AdapterIntake.place``.
     """
     takes = isinstance(engine.model, AdapterIntake)
     if takes:
@@ -68,7 +68,7 @@ def place_adapter(engine: Any) -> bool:
 
 
 def _is_whole(lora: Any) -> bool:
-    """Whether both halves of a layer's adapter are there; of one that joins several (queries, keys, values) of all."""
+    """Return whether both halves of a layer's adapter are there; of a joint layer (queries, keys, values) all."""
     halves = [half if isinstance(half, list) else [half] for half in (lora.lora_a, lora.lora_b)]
     return all(part is not None for half in halves for part in half)
 

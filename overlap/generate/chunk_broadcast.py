@@ -70,13 +70,13 @@ class _Broadcast:
     async def _draw(self, coming: asyncio.Future[Chunk | None]) -> None:
         try:
             coming.set_result(await anext(self._source, None))
-        except Exception as error:  # it is raised by who waits
+        except Exception as error:  # it is raised in the waiting calls
             coming.set_exception(error)
 
     @staticmethod
     def _promise() -> asyncio.Future[Chunk | None]:
         made: asyncio.Future[Chunk | None] = asyncio.get_running_loop().create_future()
-        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody need wait for it
+        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller need await it
         return made
 
     async def close(self) -> None:

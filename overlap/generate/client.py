@@ -42,14 +42,14 @@ class EngineClient:
 
     ``standalone``: the engine loads the policy's own weights as version 0 and opens at once (no trainer).
     ``log`` takes what the engine and its processes print; by default ``scratch/engine.log``. ``host`` is the module
-    that the engine's process runs, at ``site``, by default this machine. The engine sits on seat ``engine`` of
+    that the engine's process runs, at ``site``, by default this machine. The engine has seat ``engine`` of
     ``placement``; by default it is placed for itself, as every part of a run on this machine would be.
 
     All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
     """
 
     moved = 0
-    """It is one engine."""
+    """Always 0: there is one engine only."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class EngineClient:
         self._awake: set[Part] = {"weights", "cache"}
 
     async def start(self) -> None:
-        """Bring the engine up; the first caller does it, the others wait."""
+        """Start the engine; the first caller does it, the others wait."""
         self._life.check()
         loop = asyncio.get_running_loop()
         if self._loop is None:
@@ -102,7 +102,7 @@ class EngineClient:
             raise EngineError("this engine belongs to another event loop: make one EngineClient for each loop")
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="open engine")
-            # no error is lost: whoever waits for it gets it
+            # no error is lost: every waiting call gets it
             self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         with self._life.guard():
             await asyncio.shield(self._opening)  # a cancelled caller leaves it to the others
@@ -130,7 +130,7 @@ class EngineClient:
         """Pause, load a version in full, resume and open the gate.
 
         Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.in_flight``
-        says of their KV cache. With ``drain`` they end before the load; those that have not after five minutes land
+        says of their KV cache. With ``drain`` they end before the load; requests that have not after five minutes go on
         as with ``recompute``. After a failure nothing is sampled, neither new nor frozen, until a load has succeeded:
         the weights may be half old and half new. An engine that shares GPUs resumes with ``wake("cache")``.
         """
@@ -152,7 +152,7 @@ class EngineClient:
                 await self._go_on()
 
     async def _shut(self) -> None:
-        """Let no request in; with ``drain`` wait for the end of those that the engine has, unless it stands still."""
+        """Admit no request; with ``drain`` wait until the requests in the engine have ended, unless it is frozen."""
         self._gate.clear()
         if self._cfg.rollout.in_flight == "drain" and not self._frozen:
             with contextlib.suppress(TimeoutError):
@@ -199,7 +199,7 @@ class EngineClient:
     async def sleep(self) -> None:
         """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing. Requests
         in the engine are kept, without their KV cache, and go on under the weights of that load; with ``drain`` they
-        end before, those that have not after five minutes are kept.
+        end before, and requests that have not after five minutes are kept.
         """
         await self.start()
         if self._spec.sleeps and self._awake:
@@ -210,8 +210,8 @@ class EngineClient:
             self._awake.clear()
 
     async def wake(self, part: Part) -> None:
-        """Take the memory back that ``sleep`` gave: so that weights can be loaded, then, with the rest, to go on with
-        those that were. Only where GPUs are shared; without whole weights the gate stays shut.
+        """Take the memory back that ``sleep`` gave: first for weights to be loaded, then the rest, to go on with the
+        weights that were loaded. Only where GPUs are shared; without whole weights the gate stays shut.
         """
         await self.start()
         if not self._spec.sleeps:
@@ -262,7 +262,7 @@ class EngineClient:
     async def _admitted(self) -> AsyncIterator[None]:
         """Wait for the gate, then be counted among what the engine has."""
         with self._life.guard():
-            while not self._gate.is_set():  # it may be shut again before those who waited go on
+            while not self._gate.is_set():  # it may be shut again before the waiting calls go on
                 await self._gate.wait()
         self._inside += 1
         self._empty.clear()

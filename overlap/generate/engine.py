@@ -33,10 +33,10 @@ _PARSERS = {
 }
 _TAIL_TOKENS, _END_TOKENS = 4, 64
 _ADAPTER = "adapter"
-_FIRST = -(2**31)  # before all groups: who probes waits for the answer
+_FIRST = -(2**31)  # before all groups: a probe's caller waits for the answer
 
 TAGS: Mapping[Part, str] = {"weights": "weights", "cache": "kv_cache"}
-"""What wakes on its own, by vLLM's names. It wakes whatever else sleeps with the first of them."""
+"""Parts that wake separately, by vLLM's names. It wakes whatever else sleeps with the first of them."""
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "transformers": ("AutoConfig",),
@@ -70,12 +70,12 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "wake_up": ("tags",),
     "get_tokenizer": (),
 }
-"""What is called of ``AsyncLLM``, and the parameters that are passed by name."""
+"""Methods of ``AsyncLLM`` that are called, and the parameters that are passed by name."""
 SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
     "add_request": ("request",),
     "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
 }
-"""What our scheduler (``scheduler``) does in another way than vLLM's."""
+"""Methods that our scheduler (``scheduler``) overrides, and their parameters."""
 
 
 class VllmEngine:
@@ -201,8 +201,8 @@ class VllmEngine:
         await self._llm.collective_rpc("overlap_abandon_weights")
 
     async def sleep(self) -> None:
-        # Weights are dropped (level 2) where a learner sends all of them before they are used. Level 1 keeps those that
-        # an adapter is beside in pinned memory of the host.
+        # Weights are dropped (level 2) where a learner sends all of them before they are used. Level 1 keeps weights
+        # that have an adapter in pinned memory of the host.
         await self._llm.sleep(level=1 if self._spec.takes_adapter else 2, mode="keep")
 
     async def wake(self, part: Part) -> None:
@@ -267,7 +267,7 @@ def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
 
 
 def open_engine(spec: EngineSpec) -> VllmEngine:
-    """Import vLLM and bring an engine up, in the running event loop. Blocks for seconds, and changes this process.
+    """Import vLLM and start an engine, in the running event loop. Blocks for seconds, and changes this process.
 
     Raises EngineError where vLLM has another shape than the one known here, and ConfigError for a device that it lacks.
     """

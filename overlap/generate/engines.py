@@ -3,7 +3,7 @@ engine that dies is followed by another one.
 
     request ──▶ its group's engine, or its episode's, or the one with the fewest requests ──▶ its trajectory
                     └── its engine dies: to one that has the version, once there is one ──▶┘
-    update  ──▶ all engines at once ──▶ the gate opens for those that have it
+    update  ──▶ all engines at once ──▶ the gate opens for the engines that have it
 
 An engine gets requests once it has the version that was loaded last, and none gets any before all that live have it.
 """
@@ -28,12 +28,12 @@ class Engines:
     """A :class:`~overlap.core.Generator` of one engine or several, each of them made by one of ``makes``.
 
     ``policy`` limits restarts; without one the first death is final. ``serving``: engines have weights of their own,
-    without a trainer, and none is asked for. ``sleeps``: they take turns with the learner on their devices.
+    without a trainer, and request none. ``sleeps``: they take turns with the learner on their devices.
 
     ``notify`` gets a line for each death, and one when generation goes on after it; ``watch`` the processes of each
     further engine (those of the first are in ``pids``); ``on_recovered`` the seconds from a death, which is noticed
     within one, to the next response, deaths in between included. It is called for a single engine only: with several
-    generation does not stand still. ``restarts`` and ``resent`` count engines, and calls that a dead engine left, since
+    generation does not stop. ``restarts`` and ``resent`` count engines, and calls that a dead engine left, since
     the beginning; ``moved`` counts episodes that left the engine with their past for one with less to do.
 
     Every method but the constructor belongs to one event loop. They raise what the engine raises for a fault, and
@@ -73,7 +73,7 @@ class Engines:
         return self._routing.moved
 
     async def start(self) -> None:
-        """Bring all engines up; the first caller does it, the others wait."""
+        """Start all engines; the first caller does it, the others wait."""
         self._begin()
         await self._changes.until(lambda: all(slot.up for slot in self._slots))
 
@@ -119,7 +119,7 @@ class Engines:
             self._changes.notify()
 
     async def _load(self, update: WeightUpdate) -> bool:
-        """Load the engines that lack the version, but for those that die; False when none has it then."""
+        """Load the engines that lack the version, except engines that die; False when none has it then."""
         lacking = [slot for slot in self._slots if slot.version != update.version]
         async with broadcast_chunks(update, len(lacking)) as shares:
 
@@ -170,7 +170,7 @@ class Engines:
             await self._each(self._slots, wake)
 
     async def wants_weights(self) -> None:
-        """Return when a new engine is up that nobody is loading: the caller publishes and loads the newest version.
+        """Return when a new engine is up that no call is loading: the caller publishes and loads the newest version.
 
         Returns at once, again and again, until that is done. Raises EngineError at the end.
         """
@@ -208,7 +208,7 @@ class Engines:
     async def _live(self, slot: EngineSlot) -> None:
         try:
             await slot.live()
-        except Exception as error:  # whatever it is, all who wait get it
+        except Exception as error:  # whatever it is, all waiting calls get it
             self._changes.end(error, died=True)
 
     def _ready(self) -> list[EngineSlot]:
@@ -221,7 +221,7 @@ class Engines:
             slot.version = None
 
     def _note_response(self, slot: EngineSlot) -> None:
-        """Tell of the first response after a death, but not of one that the dead engine had ready."""
+        """Report the first response after a death, but not a response that the dead engine had ready."""
         if slot.died_s is None or not slot.up or slot.needs_weights:
             return
         seconds, slot.died_s = asyncio.get_running_loop().time() - slot.died_s, None

@@ -40,7 +40,7 @@ class ShmInit(WeightTransferInitInfo):
 
 @dataclass
 class ShmUpdate(WeightTransferUpdateInfo):
-    """Where the tensors lie: ``tensors`` holds (name, dtype, shape, offset in bytes) for each."""
+    """Location of the tensors in memory: ``tensors`` holds (name, dtype, shape, offset in bytes) for each."""
 
     path: str
     size: int

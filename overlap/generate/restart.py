@@ -44,7 +44,7 @@ RESTARTS = RestartPolicy()
 
 
 class EngineChanges:
-    """Wakes whoever waits for a change of the engines, until an end: a death for good, or that they were closed."""
+    """Wakes the calls that wait for a change of the engines, until an end: a final death, or that they were closed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -52,12 +52,12 @@ class EngineChanges:
         self.died = False
 
     def notify(self) -> None:
-        """Have all who wait look again."""
+        """Have all waiting calls check their condition again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def end(self, cause: Exception, *, died: bool) -> None:
-        """Raise ``cause`` in all who wait; the first cause stays."""
+        """Raise ``cause`` in all waiting calls; the first cause stays."""
         if self._cause is None:
             self._cause, self.died = cause, died
             self.notify()
@@ -80,7 +80,7 @@ class EngineSlot:
     """One place among the ``Engines`` and the engine that it has now, with ``requests`` in it.
 
     ``version`` is that of the weights that the engine has; None: it has none that requests may see. ``needs_weights``:
-    it was started after a death, and nobody has loaded it. ``died_s`` is the time of the first death that no response
+    it was started after a death, and not loaded yet. ``died_s`` is the time of the first death that no response
     has followed yet. In a slot that is not ``awake`` an engine that dies leaves its devices to the learner: the next
     one is started when it is to wake.
     """
@@ -109,7 +109,7 @@ class EngineSlot:
 
     @property
     def lost(self) -> bool:
-        """Whether its engine has died and the next one is not up."""
+        """True when its engine has died and the next one is not up."""
         return self.died_s is not None and not self.up
 
     async def live(self) -> None:
@@ -122,7 +122,7 @@ class EngineSlot:
             cause = await self._begin()
 
     async def is_dead(self, engine: Generator) -> bool:
-        """Whether ``engine``, which has failed, has died; it gets no request then."""
+        """Return whether ``engine``, which has failed, has died; it gets no request then."""
         death = asyncio.ensure_future(engine.wait_dead())
         try:
             await asyncio.wait([death], timeout=_NOTICE_S)
@@ -135,7 +135,7 @@ class EngineSlot:
         return dead
 
     async def _serve(self) -> EngineError | None:
-        """What the engine died of; None when it is closed."""
+        """Return the error that the engine died of; None when it is closed."""
         self.up = True
         if self._serving:
             self.version = 0

@@ -13,7 +13,7 @@ SKEW, SLACK = 1.2, 2.0
 """An episode stays on an engine that has up to ``SKEW`` times the requests of the idlest, and ``SLACK`` more: computing
 its past anew elsewhere costs more than a short wait, and less than a queue."""
 REMEMBERED = 10_000
-"""Most episodes whose engine is known: no call tells when an episode ends."""
+"""Largest number of episodes whose engine is known: no call reports the end of an episode."""
 
 
 def idlest(ready: Sequence[EngineSlot]) -> EngineSlot | None:
@@ -63,7 +63,7 @@ class EngineRouting:
         self._episodes.clear()
 
     def _of_episode(self, request: Request, ready: Sequence[EngineSlot], free: EngineSlot) -> EngineSlot:
-        """Where the episode's past is cached, or its group's prompt, unless that engine has much more to do."""
+        """Return the engine that has the episode's past cached, or its group's prompt, unless it is much busier."""
         known = self._episodes.pop(request.place, None)
         home = known or self.homes.get(request.group, free)
         if home not in ready or home.requests > SKEW * free.requests + SLACK:

@@ -25,7 +25,7 @@ class KeepScheduler(AsyncScheduler):
         self._loads = 0
 
     def add_request(self, request: Request) -> None:
-        """It may have been sent before a load, and have come after it."""
+        """Salt a request, which may have been sent before a load and have come after it."""
         self._salt(request)
         super().add_request(request)
 

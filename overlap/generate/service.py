@@ -1,4 +1,4 @@
-"""What the driver and the process of an engine agree on: the calls that it serves, their data, and where it runs.
+"""Interface between the driver and an engine's process: the calls that it serves, their data, and where it runs.
 
 The driver's end is ``client``; the other end is ``host``, which serves ``open``, and ``engine``, which serves the rest.
 """
@@ -20,12 +20,12 @@ from overlap.process.child_processes import ChildProcesses
 TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
 """Weight backends by the names under which vLLM knows ours (``receive``)."""
 ADAPTER_ID = 1
-"""Of the one adapter, which all requests name, to vLLM; each sync replaces it in its place, as weights are replaced."""
+"""vLLM's id of the one adapter, which all requests name; each sync replaces it in place, like weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What an engine is opened with: the run's configuration, and where and how the engine runs."""
+    """Arguments that open an engine: the run's configuration, and where and how the engine runs."""
 
     cfg: Config
     policy: Path
@@ -41,13 +41,13 @@ class EngineSpec:
 
     @property
     def takes_adapter(self) -> bool:
-        """It has the policy's own weights for good, and a learner sends an adapter."""
+        """True when the engine keeps the policy's own weights for good, and a learner sends an adapter."""
         return self.cfg.sends_adapter and not self.load_weights
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How one response is sampled; ``seed=None`` leaves it to the engine. A lower ``priority`` goes first."""
+    """Sampling parameters of one response; ``seed=None``: the engine's choice. A lower ``priority`` goes first."""
 
     temperature: float
     max_tokens: int
@@ -76,7 +76,7 @@ class EngineService(Protocol):
     """
 
     async def open(self, spec: EngineSpec) -> None:
-        """Bring the engine up."""
+        """Start the engine."""
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
         """Sample one response to a prompt of token ids; cancelling aborts it."""
@@ -100,7 +100,7 @@ class EngineService(Protocol):
         """Receive a full set of weights and commit it as ``version``. The engine must be paused.
 
         Whatever was computed under other weights is computed anew when it is needed; with ``rollout.in_flight=keep``
-        this holds only for requests that wait, and those that run keep their KV cache.
+        this holds only for requests that wait, and requests that run keep their KV cache.
         """
 
     async def begin_weights(self) -> None:

@@ -1,4 +1,4 @@
-"""How vLLM is started: its arguments and environment. Imports nothing of vLLM."""
+"""Arguments and environment with which vLLM is started. Imports nothing of vLLM."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
 
 
 def engine_environment(device: str) -> dict[str, str]:
-    """What the engine's processes find in their environment, on top of that of the process that starts them."""
+    """Variables of the engine's processes, on top of the environment of the process that starts them."""
     # Threads that spin for one that another process keeps from its core cost the others theirs.
     waiting = {"OMP_WAIT_POLICY": "PASSIVE"} if device == "cpu" else {}
     return waiting | {

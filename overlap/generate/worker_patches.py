@@ -1,5 +1,5 @@
-"""What stands in the place of vLLM's own in its workers, and why. RuntimeError where the installed vLLM is not as known
-here.
+"""Replacements of vLLM's own functions in its workers, and the reasons. RuntimeError where the installed vLLM differs
+from the known one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vllm.platforms import current_platform
 from vllm.v1.sample import rejection_sampler
 
 IDLE_S = 0.002
-"""An idle worker looks for work without a pause for so long, then sleeps until it is woken."""
+"""Seconds for which an idle worker polls for work without a pause; then it sleeps until it is woken."""
 _RELOAD = "vllm.model_executor.model_loader.reload.layerwise"
 
 

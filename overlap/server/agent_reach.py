@@ -1,4 +1,4 @@
-"""What an isolated agent program may read of the machine: what its command names, and what ``episode.jail`` adds.
+"""Paths of the machine that an isolated agent program may read: those of its command, and those of ``episode.jail``.
 
 python /my/agent.py --task x   ─▶  the interpreter's directories, /my/agent.py
 """
@@ -75,7 +75,7 @@ def _named(command: str) -> Iterator[str]:
 
 
 def _interpreters(path: str) -> Iterator[str]:
-    """What reads a script, as its first line says."""
+    """Yield the programs that read a script, as its first line names them."""
     try:
         with open(path, "rb") as file:
             line = file.readline(256)
@@ -89,8 +89,8 @@ def _interpreters(path: str) -> Iterator[str]:
 
 
 def _directories_of_python(path: str) -> list[str]:
-    """What a Python imports from by itself; nothing for another program. An editable install lies elsewhere: whoever
-    wants that read names it.
+    """Return the directories that a Python imports from by default; none for another program. An editable install is
+    elsewhere, and is readable only where ``episode.jail`` names it.
     """
     if not re.fullmatch(r"python[\d.]*", os.path.basename(path)) or not os.access(path, os.X_OK):
         return []

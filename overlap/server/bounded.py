@@ -19,7 +19,7 @@ from overlap.aio import race
 from overlap.clock import PausableClock
 
 CANCELS, CANCEL_S = 2, 10.0
-"""A coroutine is cancelled so many times, and has so many seconds to tidy up after each."""
+"""Times that a coroutine is cancelled, and seconds that it has to clean up after each."""
 T = TypeVar("T")
 
 
@@ -37,7 +37,7 @@ async def within(
     """Await ``work`` for ``seconds`` of ``clock`` and return its result; after that call ``on_end`` and cancel it.
 
     Raises OutOfTime when the time was up, even if a result came after that, and IgnoredCancel. Errors of ``work`` are
-    passed on; a cancellation that nobody asked for, and SystemExit, become a RuntimeError.
+    passed on; a cancellation that no caller requested, and SystemExit, become a RuntimeError.
     """
     driven = _Driven(_awaited(work))
     task = asyncio.create_task(_run(driven), name="a rollout")
@@ -73,7 +73,7 @@ async def _end(task: asyncio.Task[Any], driven: _Driven[Any]) -> None:
             driven.abandoned = True
             task.cancel()
         elif not task.cancelled():
-            task.exception()  # seen, also where nobody asks any more
+            task.exception()  # retrieved, also where no caller awaits it
 
 
 async def _awaited(work: Awaitable[T]) -> T:

@@ -35,7 +35,7 @@ from sandbox.core.checks import printable
 CLOSE_S = 10.0
 """Seconds within which the engine ends a turn that was cancelled."""
 REFUSALS, REFUSED_S = 100, 1.0
-"""So many refused turns of ``say`` in one episode are an error of the rollout, raised after REFUSED_S seconds."""
+"""Refused turns of ``say`` in one episode that are an error of the rollout, raised after REFUSED_S seconds."""
 REFUSAL_LETTERS = 500
 SHORT = 8192
 """Characters that are rendered on the event loop, which takes some milliseconds; more are rendered in a thread."""
@@ -75,8 +75,8 @@ class Chat:
     """One episode's access to the policy; belongs to one event loop. Several turns may be sampled at once.
 
     ``request`` is the episode's; ``slot`` holds its slot in the engine while a turn is sampled; ``reads`` says that
-    answers are parsed for reasoning and tool calls; ``rules`` say what an agent program's requests may ask; ``note`` is
-    told what a person should know, and of which text.
+    answers are parsed for reasoning and tool calls; ``rules`` say what an agent program's requests may ask; ``note``
+    gets the kind of each remark for the user, and the text that it is about.
     """
 
     def __init__(
@@ -96,14 +96,14 @@ class Chat:
         self._note = note
         self.episode = EpisodeTree()
         self.over = ""
-        """Why no more turns are sampled; "" while they are."""
+        """Reason that no more turns are sampled; "" while they are."""
         self.ended = asyncio.Event()
         """Set with ``over``."""
         self.asked = 0
         """Number of turns that the engine was asked for."""
         self._asking = self._refusals = 0
         self.full, self._after_full = False, 0
-        """Whether the last that a program asked for was refused because the dialog fills the context."""
+        """True when the last turn that a program requested was refused because the dialog fills the context."""
         self._flying, self._closed = set[asyncio.Task[tuple[Trajectory, Spoken]]](), False
         self._thread = asyncio.Lock()
         self.sampled = self.prompted = self.cached = self.unread = self.replayed = self.rerendered = 0
@@ -115,7 +115,7 @@ class Chat:
 
     @property
     def spent(self) -> bool:
-        """Whether a budget is used up, or the context as far as is known."""
+        """True when a budget is used up, or the context as far as is known."""
         return bool(self.over) or self.full
 
     @property
@@ -181,15 +181,15 @@ class Chat:
         )
 
     async def in_thread(self, characters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do ``work`` on so many characters: on the event loop where it is short, else in a thread, one piece of work
-        of this episode at a time. A cancellation leaves the thread to end its work, and the next one waits for that.
+        """Do ``work`` on this number of characters: on the event loop where it is short, else in a thread, one piece of
+        work of this episode at a time. After a cancellation the thread ends its work, and the next one waits for that.
         """
         if characters <= SHORT:
             return work(*args, **kwargs)
         loop = asyncio.get_running_loop()
 
         def leave(_: object) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and with it who waits
+            with suppress(RuntimeError):  # the loop has ended, and its waiting tasks with it
                 loop.call_soon_threadsafe(self._thread.release)
 
         await self._thread.acquire()
@@ -246,7 +246,7 @@ class Chat:
 
     @property
     def used(self) -> Used:
-        """What the episode has used so far."""
+        """Resources that the episode has used so far."""
         arrived = len(self.episode.delivered)
         return Used(
             arrived, self.sampled, self.prompted, self.cached, self.replayed, self.unread, self.out_of_time,
@@ -304,7 +304,9 @@ class Chat:
                 self._note("turn_marks", message.text)
 
     def _attached(self, ids: list[int], turn: Turn | None) -> tuple[Turn | None, list[int]]:
-        """What was rendered as a whole behind the deepest turn that it begins with; ``turn`` could not be continued."""
+        """Return the deepest turn that wholly rendered ids begin with, and the ids behind it; ``turn`` could not be
+        continued.
+        """
         parent = self.episode.behind(ids)
         kept = len(self.episode.ids(parent))
         self.rerendered += max(0, len(self.episode.ids(turn)) - kept)

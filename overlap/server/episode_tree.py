@@ -5,7 +5,7 @@
     answer  ──▶ commit ──▶ a turn: ids in front, ids sampled, log-probs, spans
     end     ──▶ branches ──▶ one sequence per leaf, each sampled token in one loss
 
-A turn is never changed. The part of a request that repeats earlier turns is recognized by its messages, and stands in
+A turn is never changed. The part of a request that repeats earlier turns is recognized by its messages, and is kept in
 the tree as the ids that the engine saw and sampled; only new messages are rendered. A request with another history
 opens a branch. So do retries, rejected answers, sub-agents and summaries: none of them is an error.
 """
@@ -50,7 +50,7 @@ class ChatMessage:
     answers: int | None = None
 
     def same(self, other: ChatMessage) -> bool:
-        """Whether one repeats the other. Clients trim the model's text, and may leave its reasoning out."""
+        """Return whether one repeats the other. Clients trim the model's text, and may leave its reasoning out."""
         if (self.role, self.calls) != (other.role, other.calls):
             return False
         if self.role != "assistant":
@@ -89,7 +89,7 @@ def message_of(raw: Mapping[str, Any]) -> ChatMessage:
 
 
 def said_in(raw: Mapping[str, Any]) -> str:
-    """The text of a message; that of a refusal stands in a field of its own. Raises ValueError."""
+    """The text of a message; the text of a refusal is in a field of its own. Raises ValueError."""
     refusal = raw.get("refusal")
     if refusal is not None and not isinstance(refusal, str):
         raise ValueError("refusal must be text")
@@ -167,7 +167,7 @@ class Branch:
 @dataclass(slots=True)
 class EpisodeTree:
     """The turns of one episode, numbered in the order in which they were committed; ``delivered`` has the numbers of
-    those that are known to have arrived.
+    the turns that are known to have arrived.
     """
 
     turns: list[Turn] = field(default_factory=list)

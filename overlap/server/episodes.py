@@ -148,7 +148,7 @@ class Episodes:
 
     ``judge`` judges in the verifier's pool. ``name`` is what errors call the rollout. ``gateway``, for agent programs,
     is opened by ``start`` and closed by ``close``, as are ``resources``. Code that an episode executes can import
-    ``packages``. ``tell`` prints a line for a person.
+    ``packages``. ``tell`` prints a line for the user.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Episodes:
             await self._opened.aclose()
 
     async def sleep(self) -> None:
-        """Put the engine to sleep; turns wait, and the time of the episodes stands still, until its cache wakes."""
+        """Put the engine to sleep; turns wait, and the clock of the episodes is paused, until its cache wakes."""
         await self._engine.sleep()
         self._clock.pause()
 
@@ -276,7 +276,7 @@ class Episodes:
         return None if chat.over else answer
 
     def _note(self, kind: str, text: str) -> None:
-        """Tell what a person should know, each kind once in a run, with the text that showed it."""
+        """Print a remark for the user, each kind once in a run, with the text that showed it."""
         if kind not in self._noted:
             self._noted.add(kind)
             self._tell(f"{_NOTES[kind].format(parser=self._cfg.episode.tool_parser)}: {shortened(text)}")
@@ -310,7 +310,7 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
     """
     ended, branches = monotonic(), chat.branches()
     last = chat.last
-    # Whoever judges it puts the prefill in front; a turn's text has its own already.
+    # The verifier puts the prefill in front; a turn's text has its own already.
     said = last.dialog[-1].text.removeprefix(request.prompt.prefill) if last is not None else ""
     text = answer if answer is not None else said
     empty = Trajectory(request, (), (), text, "stop" if answer is not None else "length", (), started, ended, turns=0)

@@ -52,7 +52,7 @@ OTHER_ROUTES: Mapping[str, str] = {
 """Routes that clients of OpenAI know and that are not served → what to do instead."""
 BODY_BYTES, BODY_S = 16 << 20, 30.0
 LONG_BYTES = 256 << 10
-"""Of longer bodies one is read at a time, for each episode."""
+"""Bytes of a body above which each episode reads only one at a time."""
 IN_FLIGHT_MAX = 256
 """Requests of one episode that may wait for their answers."""
 RETRY_S = 1

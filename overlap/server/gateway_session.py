@@ -56,8 +56,8 @@ class GatewaySession:
     _sampling: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SAMPLED_AT_ONCE))
 
     def known(self, asked: AskedTurn, again: bool) -> GatewayTurn | Reply | None:
-        """What this request repeats: an answer that never arrived and is not being sent; or, where the client declares
-        a retry, one that arrived or is being sent.
+        """Return the answer that this request repeats: one that never arrived and is not being sent; or, where the
+        client declares a retry, one that arrived or is being sent. None without one.
         """
         made = self.replies.get(asked.digest, [])
         flying = [turn for turn in self.flying if turn.digest == asked.digest]
@@ -97,7 +97,7 @@ class GatewaySession:
 
     def _forget(self, done: asyncio.Task[Reply]) -> None:
         self.asking.discard(done)
-        error = None if done.cancelled() else done.exception()  # seen, also where nobody waits any more
+        error = None if done.cancelled() else done.exception()  # retrieved, also where no caller awaits it
         if isinstance(error, Exception) and not isinstance(error, OverlapError):
             self.on_fault(error)
 
@@ -128,7 +128,7 @@ class GatewaySession:
         return EpisodeOver(self.chat.over or "it has ended")
 
     def error_of(self, turn: GatewayTurn) -> BaseException | None:
-        """Why a turn that is done has no answer; None where it has one."""
+        """Return the error of a turn that is done without an answer; None where it has one."""
         return self.over if turn.task.cancelled() else turn.task.exception()
 
     def end(self) -> None:

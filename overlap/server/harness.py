@@ -38,7 +38,7 @@ FILE_BYTES = 256 << 20
 
 
 class HarnessTask(Protocol):
-    """What a task provides for an agent program; ``overlap.Task`` has defaults."""
+    """Methods that a task provides for an agent program; ``overlap.Task`` has defaults."""
 
     def files(self, prompt: Prompt, text: str) -> Mapping[str, str]: ...
 
@@ -145,7 +145,7 @@ def _clean_workdir(folder: Path) -> None:
     home, waiting, links = os.path.realpath(folder), [str(folder)], list[str]()
     while waiting:
         place = waiting.pop()
-        with suppress(OSError):  # too deep for a path: nobody reads it by one
+        with suppress(OSError):  # too deep for a path: no process reads it by one
             os.chmod(place, 0o700)
             with os.scandir(place) as found:
                 entries = list(found)
@@ -162,7 +162,7 @@ def _clean_workdir(folder: Path) -> None:
 
 
 def _readable(path: str) -> bool:
-    """Whether this is a file that fits into memory; makes it readable."""
+    """Return whether this is a file that fits into memory; makes it readable."""
     kind = os.lstat(path)
     if not stat.S_ISREG(kind.st_mode) or kind.st_size > FILE_BYTES:
         return False

@@ -37,16 +37,16 @@ from sandbox.session.commands import CommandJail
 P = ParamSpec("P")
 T = TypeVar("T")
 BACK_BYTES = 64 * MIB
-"""Of the files that a program leaves, so much is brought back."""
+"""Bytes of the files left by a program that are brought back, at most."""
 _KILLED = 137
 _WALL_S = 1_000_000.0
-"""The owner ends the program; its time stands still while the engine sleeps."""
+"""The owner ends the program; its clock is paused while the engine sleeps."""
 _DEFAULTS = {"memory_bytes": 2048 * MIB, "processes": 256, "open_files": 1024, "work_bytes": 256 * MIB}
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSpace:
-    """What all programs of a run get: tier, limits, bytes of the working directory, and what they may read."""
+    """Settings of all programs of a run: tier, limits, bytes of the working directory, and paths that they may read."""
 
     tier: Isolation
     limits: Limits
@@ -172,7 +172,7 @@ class JailedHarness:
         return done.exit_code if done.exit_code is not None else 128 + (done.signal or 0), stderr.text
 
     async def take_back(self, folder: Path) -> None:
-        """Bring what the program left into an empty directory. Raises SandboxError, OSError."""
+        """Copy the files that the program left into an empty directory. Raises SandboxError, OSError."""
         await self._do(self.jail.take_back, str(folder), bytes_max=BACK_BYTES)
 
     async def _do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

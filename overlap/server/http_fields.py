@@ -1,7 +1,7 @@
 """Fields of a request's JSON body, accepted or refused by name. Pure.
 
 Sampling parameters belong to the trainer: they are accepted and ignored, because clients send them by default. Fields
-that would change what is sampled, or how many answers there are, are refused. Those that would force the form of an
+that would change what is sampled, or how many answers there are, are refused. Fields that would force the form of an
 answer are ignored, and counted.
 """
 

@@ -54,7 +54,7 @@ def read_body(body: bytes, rules: RequestRules) -> AskedTurn:
 
 
 def read_chat(raw: Json, rules: RequestRules) -> tuple[TurnRequest, tuple[str, ...]]:
-    """The turn that is asked for, and the parameters without effect. Raises RequestRefused."""
+    """Return the requested turn, and the parameters without effect. Raises RequestRefused."""
     tools = listed_objects(raw, "tools", TOOLS)
     for number, tool in enumerate(tools):
         function = tool.get("function")

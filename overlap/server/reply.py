@@ -1,4 +1,4 @@
-"""An answer of the policy, as those who asked for it get it."""
+"""An answer of the policy, in the form that the caller gets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ReplyFinish = Literal["stop", "length", "tool_calls"]
 _CALLS = re.compile(
     r"<\|?(?:tool|function)_calls?\b|<function=|\[TOOL_CALLS\]|<\|python_tag\|>|<｜tool▁call|<\|action_start\|>|functools\["
 )
-"""How models begin a call of a tool."""
+"""Texts with which models begin a tool call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Reply:
 
 
 def holds_call(text: str, tools: str) -> bool:
-    """Whether an answer's text looks like a call of one of these tools (JSON), in any of the usual forms."""
+    """Return whether an answer's text looks like a call of one of these tools (JSON), in any of the usual forms."""
     if _CALLS.search(text):
         return True
     called = "|".join(re.escape(str((tool.get("function") or tool).get("name"))) for tool in json.loads(tools))

@@ -28,11 +28,11 @@ TOOL = {
     "function": {"name": TOOL_NAME, "description": "", "parameters": {"type": "object", "properties": {}}},
 }
 DUMMY = "ovl7dummy"
-"""Stands for an answer: a word that no template contains or changes."""
+"""Placeholder of an answer: a word that no template contains or changes."""
 THREADS = 2
 """Threads that render and tokenize long texts, of all episodes."""
 MANY = 100_000
-"""A text of so many characters is tokenized without the rest of what a tokenizer makes of a text."""
+"""Characters from which on a text is tokenized without a tokenizer's other outputs."""
 LONGEST = 256
 """Characters of the longest token, where a tokenizer does not list its tokens."""
 
@@ -122,19 +122,19 @@ class ChatTemplate:
         if before is None or after is None or shown.count(DUMMY) != whole.count(DUMMY):
             return None  # also where one of the new messages holds the word
         if len(front_now) > len(front):
-            return None  # something new stands in front of the answer's words
+            return None  # something new is in front of the answer's words
         calls = before.removesuffix(self._end)
         return after[len(calls) :] if after.startswith(calls) else None
 
     def _marked_by(self) -> str:
-        """What stands before or behind a user's words, where that is plain text and no blanks alone."""
+        """Return the text before or behind a user's words, where it is plain text and not blank."""
         if not getattr(self._tokenizer, "chat_template", None):
             return ""
         before, _, behind = (self.tail(_answer(), ASKED) or "").partition(str(ASKED[0]["content"]))
         return next((part.strip() for part in (before, behind) if part.strip() and not self._marks.among(part)), "")
 
     def _tried(self) -> bool:
-        """Whether the text behind an answer has the same ids on its own as behind the answer."""
+        """Return whether the text behind an answer has the same ids on its own as behind the answer."""
         new = [{"role": "user", "content": "and now?"}]
         tail = self.tail(_answer(), new)
         if tail is None:
@@ -175,7 +175,7 @@ class ChatTemplate:
 
 
 def _around(text: str) -> tuple[str, str | None]:
-    """What stands in front of the stand-in and behind it; None behind one that is not there."""
+    """Split a text into the parts before and behind the placeholder; None for the part behind without a placeholder."""
     front, found, rest = text.rpartition(DUMMY)
     return front, rest if found else None
 
@@ -189,8 +189,8 @@ def _with_arguments(call: Raw, arguments: Raw) -> Raw:
 
 
 def _stand_ins(calls: Sequence[Raw]) -> Iterator[tuple[Raw, ...]]:
-    """Answers that may stand for one with these tool calls, the most alike first: some templates show no words beside
-    calls, some take one call only, or none. What a tool was called with is nothing that the text behind it depends on.
+    """Yield answers that may replace one with these tool calls, the most alike first: some templates show no words
+    beside calls, some take one call only, or none. The text behind a call does not depend on the call's arguments.
     """
     if calls:
         bare = [_with_arguments(call, {}) for call in calls]

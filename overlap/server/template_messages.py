@@ -34,7 +34,7 @@ def _plain_call(call: Raw) -> dict[str, Any]:
 
 
 def called_oddly(messages: Sequence[Raw]) -> bool:
-    """Whether an answer has several tool calls, or arguments that are no object: the policy may do so, and some
+    """Return whether an answer has several tool calls, or arguments that are no object: the policy may do so, and some
     templates refuse it.
     """
     called = [message.get("tool_calls") or () for message in messages]

@@ -1,4 +1,4 @@
-"""What a turn is asked for by: messages, tools and options, read and checked. Pure."""
+"""The request for a turn: messages, tools and options, read and checked. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """What requests may ask: ``calls`` where tool calls are read; ``template`` are the run's
+    """Rules for requests: ``calls`` is true where tool calls are read; ``template`` is the run's
     ``model.chat_template_kwargs``.
     """
 
@@ -37,7 +37,7 @@ class TurnRequest:
 
     @property
     def characters(self) -> int:
-        """Of all that is to be rendered."""
+        """Number of characters to render."""
         return characters_of(self.dialog) + len(self.tools) + len(self.prefill)
 
 
@@ -65,7 +65,7 @@ def turn_request(
 
 
 def context_full(context: int, tokens: str) -> ContextFull:
-    """The refusal of a dialog of so many tokens, in the words that clients look for."""
+    """The refusal of a dialog of ``tokens`` tokens, in the words that clients look for."""
     message = f"This model's maximum context length is {context} tokens. However, your messages have {tokens} tokens. "
     return ContextFull(message + "Please reduce their length.")
 

@@ -2,8 +2,8 @@
 
     Prompt ── dill, once ──▶ DumpedPrompt ── once per worker ──▶ call ──▶ worker ── loaded once ──▶ Prompt
 
-A prompt may hold megabytes of the task's data. The driver keeps those that were used last, within bounds; with the next
-new prompt it tells a worker to forget what it does not keep any more.
+A prompt may hold megabytes of the task's data. The driver keeps the prompts that were used last, within bounds; with
+the next new prompt it has a worker forget the prompts that it does not keep any more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PromptDumps:
 
     @property
     def numbers(self) -> set[int]:
-        """Those of the prompts that are kept."""
+        """Numbers of the prompts that are kept."""
         with self._lock:
             return {dumped.number for dumped in self._kept.values()}
 

@@ -1,4 +1,4 @@
-"""What a reward worker's process runs: it loads the task once, then calls it with one answer after the other.
+"""The program of a reward worker's process: it loads the task once, then calls it with one answer after the other.
 
     driver ── name, arguments ──▶ multiprocess Connection ──▶ this process ── result ──▶ driver
 
@@ -30,7 +30,7 @@ WHERE: signal.Signals = signal.SIGUSR2
 
 
 def serve_rewards() -> None:
-    """Serve the connection argv[1], one call after the other, until the driver is gone or wants no more."""
+    """Serve the connection argv[1], one call after the other, until the driver is gone or ends the connection."""
     process_tree.bind_to_parent(int(os.environ[PARENT]))
     served = _Served()
     with Connection(int(sys.argv[1])) as driver, contextlib.suppress(EOFError, ConnectionError):

@@ -42,7 +42,7 @@ class TimedReward:
     started_s: float
     finished_s: float
     blamed: NotReturned | None = None
-    """What its answer did to the worker, and a plain one does not."""
+    """The way in which its answer ended the worker's call, which a plain answer does not; None without one."""
 
 
 class RewardPool:
@@ -67,7 +67,7 @@ class RewardPool:
         self._dumps = PromptDumps(lambda prompt: self._dump(prompt, f"prompt {prompt.id!r}"))
         self._threads = ThreadPoolExecutor(workers, "reward")
         self._lock = threading.Lock()
-        """For all that follows."""
+        """Guards all fields below."""
         self._hung = 0
         """Calls that hung before any returned; -1 when one has."""
         self._payload: bytes | None = None

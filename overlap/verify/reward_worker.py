@@ -29,7 +29,7 @@ from overlap.verify.reward_host import BOOT, WHERE
 START_S = 120.0
 """Seconds that a worker has to start and to import what the task needs."""
 STRETCH = 3.0
-"""A worker that waited for a core gets so much time more, at most this many times its deadline."""
+"""A worker that waited for a core gets that time in addition, at most this many times its deadline."""
 _END_S = 5.0
 """Seconds that a process may take to end when its connection has."""
 _WHERE_S = 0.3
@@ -37,7 +37,7 @@ _WHERE_S = 0.3
 
 
 class WorkerLost(Exception):
-    """There is no reward: its worker did not start, hung or died. The sample is masked."""
+    """No reward was returned: its worker did not start, hung or died. The sample is masked."""
 
 
 class NotReturned(WorkerLost):
@@ -112,7 +112,7 @@ class RewardWorker:
         return self._processes.pids()
 
     def kill(self) -> None:
-        """End the process with its descendants; who waits for it gets WorkerLost."""
+        """End the process with its descendants; the waiting call gets WorkerLost."""
         self._processes.bury()
         self._killed = True
 
@@ -128,7 +128,7 @@ class RewardWorker:
             self._connection.send(call)
 
     def _replied(self, seconds: float) -> bool:
-        """Wait for a reply, or the end of the process, for so long."""
+        """Wait at most ``seconds`` for a reply or the end of the process; return whether one came."""
         return bool(wait([self._connection, self._sentinel], max(0.0, seconds)))
 
     def _receive(self) -> Any:
@@ -148,7 +148,7 @@ class RewardWorker:
         raise NotReturned(text, f"ended its process ({how})")
 
     def _where(self) -> str:
-        """Where it hangs, as it says itself: also inside of a call that never comes back to the interpreter."""
+        """Return the worker's own report of where it hangs, also in a call that never returns to the interpreter."""
         text, until = "", time.monotonic() + _WHERE_S
         self._process.send_signal(WHERE)
         while time.monotonic() < until and not text.endswith((" in <module>\n", "  ...\n")):

@@ -1,4 +1,4 @@
-"""What the user's reward function returned instead of a reward."""
+"""Faults of the user's reward function: values that it returned instead of a reward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REWARD_MAX = 1e24
 
 
 def method_name(task: object, method: str) -> str:
-    """What messages call a method of a task: of a reward function that was made a task, the function."""
+    """Name of a task's method in messages: of a reward function that was made a task, the function's name."""
     called: dict[str, str] = getattr(task, "called", {})
     return called.get(method, f"{type(task).__qualname__}.{method}")
 

@@ -3,10 +3,10 @@
     answer ──▶ task.program ──▶ sandbox pool ──▶ Judgement ──▶ task.reward ──▶ Scored
                    └─ None ──────────────────▶ task.reward in a worker process ──┘
 
-Three kinds of fault are told apart. A fault of the program is a verdict, and becomes a reward. A fault of ours is tried
-once more and then masks the sample (reward None); too many of them stop the run. A fault of the user's code or data
-stops the run at once, with its place. A checker or interactor that fails on some sample's output is in between: its
-problem is reported once and set aside, and its remaining samples are masked.
+There are three kinds of fault. A fault of the program is a verdict, and becomes a reward. A fault of ours is tried once
+more and then masks the sample (reward None); too many of them stop the run. A fault of the user's code or data stops
+the run at once, with its place. A checker or interactor that fails on some sample's output is in between: its problem
+is reported once and set aside, and its remaining samples are masked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies of weights on two machines: what was read last on the one, and what the other one has of it.
+"""Copies of weights on two machines: the weights read last on the one, and the pieces of them on the other.
 
 Both go by digests of pieces, never by the number of a version: a run that goes back to a checkpoint gives one twice.
 """
@@ -13,7 +13,7 @@ from overlap.weights.delta import apply, difference
 
 
 def piece_digest(data: Any) -> bytes:
-    """Of 16 bytes (XXH3): against faults, not against people."""
+    """Return a digest of 16 bytes (XXH3): it detects faults, not attacks."""
     from xxhash import xxh3_128_digest
 
     return bytes(xxh3_128_digest(data))
@@ -29,7 +29,7 @@ def mapped(path: str, at: int, length: int) -> memoryview:
 
 
 class Piece(NamedTuple):
-    """A piece as it was read last; with what has changed in it since it had the digest ``base``, where that is less."""
+    """A piece as it was read last, with the difference since it had the digest ``base``, where that is smaller."""
 
     data: bytearray
     digest: bytes
@@ -38,8 +38,8 @@ class Piece(NamedTuple):
 
     @classmethod
     def after(cls, former: Piece | None, now: Any) -> Piece:
-        """Of the same place, read later, in the memory of ``former``. The digest is of this copy: what is read may
-        change meanwhile.
+        """Make the piece of the same place, read later, in the memory of ``former``. The digest is of this copy: the
+        source may change meanwhile.
         """
         if former is None or len(former.data) != len(now):
             copy = bytearray(now)
@@ -52,8 +52,8 @@ class Piece(NamedTuple):
         return former if digest == former.digest else cls(former.data, digest, former.digest, changed)
 
     def ways(self, has: bytes | None) -> list[tuple[bytes | bytearray, bool]]:
-        """What to send to somebody who has a piece of that digest there, and whether it is all of it: the second where
-        the first was of no use, and nothing to who has it.
+        """Return what to send to a receiver whose piece has digest ``has``, each with whether it is the whole piece:
+        the second where the first failed, nothing to a receiver that has this piece.
         """
         if has == self.digest:
             return []
@@ -62,8 +62,8 @@ class Piece(NamedTuple):
 
 
 class WeightCopy:
-    """Memory without a name for ``size`` bytes of weights that lie elsewhere, found at ``path``. ``digests`` has those
-    of the pieces that are whole, by where they begin.
+    """Memory without a name for a copy of ``size`` bytes of weights, opened by ``path``. ``digests`` has the digests of
+    the pieces that are whole, by their offset.
     """
 
     def __init__(self, size: int) -> None:
@@ -74,7 +74,7 @@ class WeightCopy:
         self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def fill(self, at: int, length: int, data: Any, digest: bytes, *, whole: bool) -> bool:
-        """Bring a piece up to date; whether it has that digest then. Each piece one at a time."""
+        """Update a piece; return whether it has that digest then. Each piece one at a time."""
         self.digests.pop(at, None)
         piece = self._memory[at : at + length]
         try:
@@ -90,5 +90,5 @@ class WeightCopy:
         return True
 
     def close(self) -> None:
-        """Nobody finds it any more; who has it open reads on."""
+        """Close the memory: no process can open it any more; a process that has it open can still read it."""
         os.close(self._fd)

@@ -3,7 +3,7 @@
 numpy leaves the interpreter to others meanwhile: several pieces are compared at a time by threads. Their form:
 
     header    changed words, bytes of gaps (both uint32)
-    gaps      unchanged words before each changed one, a byte each; 255: so many, and the next byte goes on
+    gaps      unchanged words before each changed one, a byte each; 255: that many, and the next byte adds to it
     values    the changed words as they are now, 2 bytes each
     tail      the last byte of a piece of odd size
 
@@ -25,7 +25,7 @@ _BLOCK = 1 << 18  # words at a time, so that what is known of them stays in the 
 
 
 def difference(former: Any, now: Any) -> bytes | None:
-    """What makes ``former`` into ``now``, both buffers of the same size; None where that is no smaller than half of it.
+    """Return the difference from ``former`` to ``now``, buffers of the same size; None when it exceeds half of that.
 
     Raises ValueError for buffers of different sizes.
     """
@@ -46,7 +46,7 @@ def difference(former: Any, now: Any) -> bytes | None:
 
 
 def apply(buffer: Any, made: Any) -> None:
-    """Make what was ``former`` into what was ``now``, in place; twice is as once.
+    """Apply a ``difference`` to a buffer with ``former``, which has ``now`` then, in place; idempotent.
 
     Raises ValueError where ``made`` is no difference for a buffer of this size, before anything is written.
     """

@@ -1,4 +1,4 @@
-"""What the learner's side of a weight sync is made of: full named tensors, one bucket at a time, and a rank's sender.
+"""The learner's side of a weight sync: full named tensors, one bucket at a time, and a rank's sender.
 
     tensors = full_tensors(module, zero_stage)        every rank; may be iterated again and again
                                                       (with adapters: weights with those added to them)
@@ -40,7 +40,7 @@ class TensorMeta:
 
     @property
     def bytes(self) -> int:
-        """Of the full tensor."""
+        """Bytes of the full tensor."""
         import torch
 
         return math.prod(self.shape) * int(getattr(torch, self.dtype).itemsize)
@@ -48,7 +48,7 @@ class TensorMeta:
 
 @dataclass(frozen=True)
 class LowRank:
-    """What an adapter (LoRA) adds to a weight [m, n]: ``scale`` * ``up`` [m, r] @ ``down`` [r, n]."""
+    """The product that an adapter (LoRA) adds to a weight [m, n]: ``scale`` * ``up`` [m, r] @ ``down`` [r, n]."""
 
     down: Any
     up: Any
@@ -82,7 +82,7 @@ class FullTensors:
     """Full named tensors of a policy, one bucket in memory at a time; each ``iter`` is a fresh pass.
 
     Under ZeRO-3 a pass is collective: every rank makes it, to the end. Names are those of the Hugging Face
-    checkpoint; a tensor that is used twice (tied embeddings) comes once. A tensor is valid until the next is asked for.
+    checkpoint; a tensor that is used twice (tied embeddings) comes once. A tensor is valid until the next one is drawn.
     ``adapters``, by the names of the weights that they belong to, come in these and not as tensors of their own.
     """
 
@@ -97,7 +97,7 @@ class FullTensors:
 
     @cached_property
     def metadata(self) -> list[TensorMeta]:
-        """What a pass yields, in its order; not collective."""
+        """Metadata of the tensors that a pass yields, in their order; not collective."""
         return [TensorMeta(name, str(p.dtype).removeprefix("torch."), whole_shape(p)) for name, p in self.named]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
@@ -150,7 +150,7 @@ def full_tensors(module: Any, zero_stage: int, adapters: Mapping[str, LowRank] |
 
 
 class WeightSender(Protocol):
-    """One rank's end of the transfer. See the top of this file for who calls what when."""
+    """One rank's end of the transfer. The top of this file has the order of the calls."""
 
     def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
         """Make a version ready; on rank 0 the result is what the engine needs, on other ranks it is empty."""

@@ -21,14 +21,14 @@ from overlap.errors import LearnerError
 from overlap.weights.full import FullTensors
 
 CHUNK_BYTES = 1 << 30
-"""Of the buffer, unless a single tensor is larger: then that is its size."""
+"""Bytes of the buffer, unless a single tensor is larger: then the size of that tensor."""
 
 
 class Device:
     """All that ``IpcSender`` does with CUDA."""
 
     def uuid(self) -> str:
-        """What all processes call the current GPU."""
+        """Return the UUID of the current GPU, the same in all processes."""
         return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
     def fill(self, tensors: Iterator[tuple[str, torch.Tensor]], size: int) -> Generator[Any, None, None]:
@@ -47,7 +47,7 @@ class Device:
 
 @dataclass
 class UnreadChunk:
-    """What vLLM's PackedIpcChunk says, of a rank whose GPU has no engine: there is no handle."""
+    """The fields of vLLM's PackedIpcChunk, for a rank whose GPU has no engine: without a handle."""
 
     names: list[str] = field(default_factory=list)
     shapes: list[list[int]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class IpcSender:
     every engine has loaded it.
 
     A rank whose GPU has no engine (``read`` is false) exports nothing: torch frees an exported buffer only when
-    somebody has opened and closed it.
+    a process has opened and closed it.
     """
 
     def __init__(self, rank: int, device: Any, *, read: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Weight backend ``nccl``, by what vLLM's own trainer does. It needs CUDA.
 
-vLLM's trainer engine wants to drive the whole handshake through a client. Here the driver does that (it also pauses and
+vLLM's trainer engine drives the whole handshake through a client. Here the driver does that (it also pauses and
 resumes the engine): ``prepare`` says where to meet and what will come, ``transmit`` meets (once) and broadcasts. After
 a transfer that failed nothing of it is left: the next one meets anew.
 """
@@ -35,7 +35,7 @@ class TensorSource(WeightSource):
 
 
 class SilentClient:
-    """Stands for the driver in vLLM's handshake, which has all of it from ``prepare``."""
+    """Replaces the driver in vLLM's handshake; the driver has all the data of it from ``prepare``."""
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """The driver has it."""

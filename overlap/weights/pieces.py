@@ -1,6 +1,6 @@
-"""Weights between two machines: of each piece what has changed where the other one has the one before, else all of it.
+"""Weights between two machines: of each piece the difference where the other has the piece before, else all of it.
 
-Each piece is read and compared once for all machines, and held where these find it for as long as somebody takes some.
+Each piece is read and compared once for all machines, and held where these find it while one of them takes pieces.
 What was read last stays in this process: one copy of the weights, and what changed in it.
 """
 
@@ -18,7 +18,7 @@ from overlap.weights.copies import Piece, WeightCopy, mapped
 KEPT = 4
 """Pieces that stay: for a machine that is further behind than these they are put there once more."""
 INLINE_BYTES = 64 << 10
-"""What has changed goes with the call itself up to this size."""
+"""Bytes up to which a difference is sent in the call itself."""
 
 Put = Callable[[bytes | bytearray], Awaitable[Any]]
 Ask = Callable[..., Awaitable[Any]]
@@ -26,7 +26,7 @@ Key = tuple[str, int, int]
 
 
 class Brought(NamedTuple):
-    """Where weights lie on a machine, bytes that went there, and pieces that went whole since the change was wrong."""
+    """Path of the weights on a machine, bytes sent there, and pieces sent whole because the difference was wrong."""
 
     path: str
     sent: int
@@ -34,7 +34,7 @@ class Brought(NamedTuple):
 
 
 class Pieces:
-    """``put`` puts bytes where every machine finds them by what it returns, for as long as that is held."""
+    """``put`` stores bytes and returns a reference by which every machine reads them, for as long as it is held."""
 
     def __init__(self, put: Put) -> None:
         self._put, self._readers, self._round = put, 0, 0
@@ -104,8 +104,8 @@ class WeightEndpoint:
         self._pieces = dict[int, Piece]()
 
     async def room(self, update: int, size: int) -> tuple[str, dict[int, bytes]]:
-        """Memory for ``size`` bytes of weights, which stays for the next update; the path by which a process here finds
-        it, and digests of the pieces that lie there, by where they begin.
+        """Keep memory for ``size`` bytes of weights, also for the next update; return the path by which a process here
+        opens it, and digests of the pieces in it, by their offset.
 
         Updates are numbered as they come: calls may overtake each other, and one for an earlier update does nothing.
         """
@@ -119,8 +119,8 @@ class WeightEndpoint:
             return self._weights.path, self._weights.digests.copy()
 
     async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
-        """Write a piece of them there, or what has changed in it; whether it has that digest then. Raises OSError where
-        all of it was sent, and has not.
+        """Write a piece of the weights, or the difference in it; return whether it has that digest then. Raises OSError
+        where the whole piece was sent, and has not.
         """
         async with self._filling:
             if update != self._update or self._weights is None:
@@ -133,8 +133,9 @@ class WeightEndpoint:
     async def changed(
         self, path: str, at: int, length: int, has: bytes | None
     ) -> tuple[bytes | bytearray, bytes, bool] | None:
-        """A piece of weights that lie here, for somebody who has one of that digest: what has changed in it since the
-        last call, or all of it; its digest, and whether it is all of it. None for who has it. Keeps what it read.
+        """Return a piece of the weights here for a receiver whose piece has digest ``has``: the difference since the
+        last call, or the whole piece; its digest; and whether it is whole. None for a receiver that has it. Keeps what
+        it read.
         """
         read = self._pieces
         piece = read[at] = await asyncio.to_thread(lambda: Piece.after(read.get(at), mapped(path, at, length)))

@@ -32,7 +32,7 @@ from overlap.record.metrics import solved
 
 FORMAT = 1
 SamplingSettings = Mapping[str, Any]
-"""What decides how answers are sampled, as JSON types."""
+"""Settings that determine how answers are sampled, as JSON types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class AnswerFile:
         return found if found.judged in ("", self._digest(prompt)[1]) else None
 
     def missing(self, prompts: Sequence[Prompt], samples: int) -> tuple[int, int]:
-        """How many answers must be sampled, and how many of the others must be judged."""
+        """Return the number of answers that must be sampled, and of the others that must be judged."""
         places = [(prompt, sample) for prompt in prompts for sample in range(samples)]
         undrawn = sum(self.drawn(*place) is None for place in places)
         return undrawn, sum(self.result(*place) is None for place in places) - undrawn
@@ -232,7 +232,7 @@ def _judged(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How many answers to each prompt, and how they are sampled."""
+    """Number of answers to each prompt, and how they are sampled."""
 
     samples: int = 16
     temperature: float = 0.6

@@ -4,7 +4,7 @@
     pytest functions      KodCode: a case per function, per row of ``parametrize``
     unittest classes      BigCodeBench: one case
 
-Who decides is told in ``sandbox/README.md``: the judge, or a jail of the test's own. What neither can decide runs
+``sandbox/README.md`` says who decides: the judge, or a jail of the test's own. A test that neither can decide runs
 beside the program, as it does in every grader of these sets, and ``Judgement.weak`` says so.
 """
 
@@ -30,7 +30,7 @@ class _Approx:
         return got == wanted or max(self.abs, self.rel * max(wanted, -wanted)) >= max(got - wanted, wanted - got)
 """
 _ACTS: Final = (ast.Assert, ast.Expr, ast.For, ast.While, ast.With, ast.If, ast.Try)
-"""Statements that do something where they stand."""
+"""Statements that have an effect where they are."""
 _UNITTEST: Final = """
 def _all_tests_pass():
     import unittest
@@ -86,7 +86,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def entry_of(row: SourceRow, test: str) -> str:
-    """What the last statement of a test passes to a check: "f" of ``check(f)``; "" where it is no such call."""
+    """Return what the last statement of a test passes to a check: "f" of ``check(f)``; "" where it is no such call."""
     tree = parse_tests(row, test)
     call = tree.body[-1].value if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     return ast.unparse(call.args[0]) if isinstance(call, ast.Call) and len(call.args) == 1 else ""
@@ -103,7 +103,7 @@ def _names(node: ast.stmt, name: str) -> bool:
 
 
 def _calls(node: ast.stmt, name: str) -> bool:
-    """Is this statement a call of ``name`` and nothing else?"""
+    """Return whether this statement is a call of ``name`` and nothing else."""
     call = node.value if isinstance(node, ast.Expr) else None
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == name
 
@@ -155,7 +155,7 @@ def pytest_cases(row: SourceRow, test: str) -> list[str]:
 
 
 def _methods(row: SourceRow, cls: ast.ClassDef) -> list[ast.FunctionDef]:
-    """The tests of a class, as functions; those that use ``self`` want the class around them."""
+    """The tests of a class, as functions; tests that use ``self`` need the class around them."""
     found = [n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
     for node in found:
         if any(isinstance(inner, ast.Name) and inner.id == "self" for part in node.body for inner in ast.walk(part)):

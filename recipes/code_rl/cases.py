@@ -41,36 +41,35 @@ class CodeOptions:
     packages: tuple[str, ...] = ()
     """Installed packages that programs and tests may import, such as numpy; each makes runs slower."""
     time_factor: float = Field(5.0, gt=0)
-    """What a contest's own time limit is multiplied by for Python; where there is none, ``verify.cpu_s`` is the limit.
-    """
+    """Factor on a contest's own time limit for Python; where there is none, ``verify.cpu_s`` is the limit."""
     cpu_s_most: float = Field(30.0, gt=0)
     """Bound on the CPU time per test that a row's own limit may come to, s."""
     memory_mib_most: int = Field(1024, ge=64)
     """Bound on the memory that a row's own limit may come to, MiB."""
     incomplete_tests: Literal["leave_out", "keep"] = "leave_out"
-    """Whether problems are used of which the set says that some of the official tests are missing."""
+    """Use or leave out problems of which the set says that some of the official tests are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How the problems of a source are judged."""
+    """Settings by which the problems of a source are judged."""
 
     tests_per_problem: int = 15
     """At most this many tests are kept, those with the longest inputs (DeepCoder); 0: all."""
     cpu_s: float = 4.0
     """CPU time per test, s."""
     preamble: Literal["contest", "none"] = "contest"
-    """Whether programs for contest formats get ``CONTEST_PREAMBLE``."""
+    """"contest": programs for contest formats get ``CONTEST_PREAMBLE``."""
     packages: tuple[str, ...] = ()
     """Installed packages that programs and tests may import."""
     time_factor: float = 5.0
-    """What a contest's own time limit is multiplied by for Python."""
+    """Factor on a contest's own time limit for Python."""
     cpu_s_most: float = 30.0
     """Bound on ``cpu_s`` by a row's own limit, s."""
     memory_most: int = 1024 * MIB
     """Bound on memory by a row's own limit, bytes."""
     incomplete: bool = False
-    """Whether problems are used of whose official tests some are missing."""
+    """Use problems of whose official tests some are missing."""
     evaluated: Callable[[str, object], bool] | None = None
     """By id and the row's own ``split``: problems that are evaluated on, not trained on, keep all of their tests."""
 
@@ -85,7 +84,7 @@ class Judging:
 
     @property
     def contest_preamble(self) -> str:
-        """What runs before a program for a contest problem."""
+        """Source that runs before a program for a contest problem."""
         if self.preamble == "none":
             return ""
         return CONTEST_PREAMBLE + ("import numpy, numpy as np\n" if "numpy" in self.packages else "")
@@ -100,7 +99,7 @@ class Judging:
         preamble: str = "",
         **more: Any,
     ) -> Problem:
-        """The sandbox problem; an Unusable where it could not tell a right program from a wrong one."""
+        """Return the sandbox problem. Raises Unusable where it could not distinguish right programs from wrong ones."""
         whole = self.evaluated is not None and self.evaluated(id, row.values.get("split"))
         if what := contradiction(kind, cases, more.get("compare", "tokens")):
             raise row.fault(what, "its tests want two results of this", CONTRADICTORY)
@@ -128,7 +127,7 @@ class Judging:
 
     @property
     def own_limits(self) -> str:
-        """What becomes of the limits that rows bring, for the plan."""
+        """Text of the plan on how the limits that rows name are applied."""
         time = f"where a row names a time limit, that x {self.time_factor:g} instead, up to {self.cpu_s_most:g} s"
         return f"{time}; a memory limit of a row up to {self.memory_most >> 20} MiB"
 

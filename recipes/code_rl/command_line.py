@@ -1,4 +1,4 @@
-"""What the command lines of the recipe's own commands have in common."""
+"""Common parts of the command lines of the recipe's own commands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from overlap.commands.parsers import positive
 
 
 class Parser(OneLineParser):
-    """Overrides (section.field=value) may stand anywhere."""
+    """A parser that takes overrides (section.field=value) at any position."""
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Words with "." before a "=" are overrides wherever they stand, and go to ``overrides``."""
+        """Words with "." before a "=" are overrides at any position, and go to ``overrides``."""
         words = list(sys.argv[1:] if argv is None else argv)
         taken, overrides = list[str](), list[str]()
         for before, word in zip(["", *words], words, strict=False):
@@ -30,7 +30,7 @@ class Parser(OneLineParser):
 
 
 def _overrides(word: str) -> bool:
-    """Whether a word is ``section.field=value``."""
+    """Return whether a word is ``section.field=value``."""
     name, equals, _ = word.partition("=")
     section, dot, field = name.partition(".")
     return bool(equals and dot and section.isidentifier() and field.isidentifier())

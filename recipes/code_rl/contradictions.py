@@ -1,4 +1,4 @@
-"""Tests of one problem that no program can pass, for two of them want different results of the same."""
+"""Tests of one problem that no program can pass, for two of them require different results of one input or call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST: Final = 1 << 18
 
 
 def contradiction(kind: Kind, cases: Sequence[Case], compare: str) -> str:
-    """The input or the call of which the tests want two results; "" where there is none."""
+    """The input or the call of which the tests require two results; "" where there is none."""
     if kind == "assert":
         return _in_asserts(cases)
     if compare == CHECKER:
@@ -56,8 +56,8 @@ def _in_asserts(cases: Sequence[Case]) -> str:
 
 
 def _in_body(body: Sequence[ast.stmt], before: int, found: dict[tuple[int, str], object]) -> str:
-    """``before`` stands for the statements that ran before these, without asserts: what is asserted between others of
-    them may be another thing.
+    """Return the first call that is asserted with two results, "" for none. ``before`` identifies the statements that
+    ran before these, without asserts: with other statements before it the result may differ.
     """
     for statement in body:
         if said := _said(statement):

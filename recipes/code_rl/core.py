@@ -16,12 +16,12 @@ PACKAGE = "package not there"
 UNJUDGEABLE = "cannot be judged"
 
 REFERENCES_KEPT = 3
-"""Of a problem's reference solutions, the first so many; sets that were crawled begin with Python 2 now and then."""
+"""Reference solutions of a problem that are kept, the first ones; crawled sets sometimes begin with Python 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeProblem:
-    """A problem as the recipe sees it: what the policy is told, and what the sandbox judges by."""
+    """A problem of the recipe: the statement that the policy gets, and the tests that the sandbox judges by."""
 
     id: str
     statement: str
@@ -34,10 +34,10 @@ class CodeProblem:
     level: int = 0
     """Difficulty by the source's own scale; 0 means unknown."""
     place: str = ""
-    """Where its row stands: "path:line"."""
+    """Place of its row: "path:line"."""
     public: tuple[Case, ...] = ()
-    """Cases that the statement shows, or that the source calls public: what a policy may be told of."""
+    """Cases that the statement shows, or that the source calls public: the policy may see them."""
     split: Any = None
-    """The column ``split`` of its row, as it stands there."""
+    """The column ``split`` of its row, unchanged."""
     notes: tuple[str, ...] = ()
     """``Prompt.notes`` of its row."""

@@ -41,13 +41,13 @@ class Format(NamedTuple):
 
     name: str
     columns: str
-    """The columns that tell it from the others, separated by ", "."""
+    """The columns that distinguish it from the others, separated by ", "."""
     read: Reader
     settings: str = ""
     """Columns that say how to judge, and hold, separated by ", "."""
 
     def fits(self, row: SourceRow, *, filled: bool) -> bool:
-        """Whether a row has the columns, each of them ``filled`` or not."""
+        """Return whether a row has the columns, each of them ``filled`` or not."""
         return all(
             name in row.values and not (filled and row.values[name] is None) for name in self.columns.split(", ")
         )

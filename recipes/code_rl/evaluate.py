@@ -1,4 +1,4 @@
-"""``scripts/eval_deepcoder.sh``: how good is a policy on published sets, or on problems of your own?
+"""``scripts/eval_deepcoder.sh``: pass rates of a policy on published sets, or on problems of your own.
 
     sets ──▶ prompts ──▶ what answers.jsonl lacks is drawn and judged ──▶ a table, and evaluation.json
 
@@ -59,7 +59,7 @@ OTHER_CONFIG = _CONFIGS / "eval_deepcoder.yaml"
 
 @dataclass
 class Evaluation:
-    """What was asked for, and what became of it."""
+    """A requested evaluation and its results."""
 
     cfg: Config
     sets: tuple[RequestedSet, ...]
@@ -132,7 +132,7 @@ class Evaluation:
                 self.seconds = time.monotonic() - began
 
     def figures(self) -> dict[str, Any]:
-        """What ``evaluation.json`` holds."""
+        """Return the content of ``evaluation.json``."""
         assert self.file is not None
         sets = [
             report.set_figures(found, self.splits[found.asked.name], self.file, self.draw.samples, self.ks, self.limit)
@@ -155,7 +155,7 @@ class _Told:
 
 
 def sampling_settings(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[str, Any]:
-    """What the answers of one file have in common; how many there are is no part of it."""
+    """Return the settings that all answers of one file share; their number is not included."""
     return {
         "policy": policy_digest(policy),
         "temperature": draw.temperature,
@@ -178,7 +178,7 @@ def with_room(cfg: Config, policy: Path, lengths: Sequence[int]) -> Config:
 
 
 def _with_model(cfg: Config, **fields: Any) -> Config:
-    """Another model section; what a learner would need for it is of no account."""
+    """Replace fields of the model section; the needs of a learner do not matter."""
     model = replace(cfg.model, **fields)
     context = model.prompt_tokens + max(model.response_tokens, cfg.episode.tokens)
     learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, context))
@@ -216,7 +216,7 @@ def fitting_here() -> dict[str, int]:
 
 
 def evaluation_of(args: argparse.Namespace) -> Evaluation:
-    """What the words of the command line ask for. Raises ConfigError."""
+    """Return the evaluation that the command line requests. Raises ConfigError."""
     policy, path = located(args.policy, args.config)
     here = [f"{name}={value}" for name, value in fitting_here().items()] if path == OTHER_CONFIG else []
     heldout = cfg = load_config(path, [*here, *args.overrides])
@@ -239,7 +239,7 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
 
 
 def _with_held_out(cfg: Config, of: Config) -> Config:
-    """Whatever policy is asked, the held-out problems are those of the configuration: figures can be compared."""
+    """Keep the configuration's held-out problems for any policy, so that figures can be compared."""
     measured = SPLITS.get(of.model.policy.lower())
     if cfg.data.train or cfg.data.heldout or measured is None:
         return cfg

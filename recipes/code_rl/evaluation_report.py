@@ -1,4 +1,4 @@
-"""The figures of an evaluation: a table for a person, and ``evaluation.json``."""
+"""The figures of an evaluation: a table for the user, and ``evaluation.json``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def digest(settings: Mapping[str, Any]) -> str:
 def set_figures(
     found: EvaluationSet, intake: PromptSplit, file: AnswerFile, samples: int, ks: Sequence[int], limit: int | None
 ) -> dict[str, Any]:
-    """Of one set: pass@k with 95 % intervals, what was left out, and the outcome of each problem."""
+    """Return the figures of one set: pass@k with 95 % intervals, what was left out, and the outcome of each problem."""
     rate = PassRate(tuple(file.tally(prompt, samples) for prompt in intake.prompts))
     figures = rate.figures()
     return {
@@ -62,7 +62,7 @@ def evaluation(
 
 
 def evaluation_table(figures: Mapping[str, Any]) -> str:
-    """Lines for a person: a set in each, rates in percent."""
+    """Lines for the user: a set in each, rates in percent."""
     settings, sets = figures["law"], figures["sets"]
     head = (
         f"{figures['policy']}: {figures['samples']} answers to each problem, temperature {settings['temperature']:g}, "
@@ -92,7 +92,7 @@ def _rate(estimate: Mapping[str, Any]) -> str:
 
 
 def _notes(found: Mapping[str, Any]) -> list[str]:
-    """What makes these figures others than those of the whole set."""
+    """Return the reasons that these figures differ from figures of the whole set."""
     notes = [
         f"{row['count']} rows left out: {reason}, first {row['first']}" for reason, row in found["left_out"].items()
     ]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sandbox.core.problem import Problem
 
 HELD_OUT: Final = "heldout"
-"""The held-out problems of the configuration: without ``data.heldout``, those that the recipe ships."""
+"""The held-out problems of the configuration: without ``data.heldout``, the ones that the recipe ships."""
 _LCB: Final = "livecodebench/code_generation_lite"
 _DEEPCODER: Final = "agentica-org/DeepCoder-Preview-Dataset"
 _DATE = "contest_date"
@@ -46,7 +46,7 @@ class ContestWindow:
     last: date | None = None
 
     def holds(self, row: SourceRow) -> bool:
-        """Whether the row is wanted. Rows of sets without dates are.
+        """Return whether the row is in the window. Rows without dates are.
 
         Raises Unusable for a date that cannot be read.
         """
@@ -76,7 +76,7 @@ class Known:
     source: str
     window: ContestWindow = ContestWindow()
     packages: tuple[str, ...] = ()
-    """What its tests import."""
+    """Packages that its tests import."""
 
 
 KNOWN: Mapping[str, Known] = {
@@ -93,12 +93,12 @@ KNOWN: Mapping[str, Known] = {
 published them, the former of that same window.
 """
 PUBLISHED: Final = ("livecodebench", "codeforces", "humaneval+", "mbpp+")
-"""What DeepCoder's authors report."""
+"""The sets on which DeepCoder's authors report results."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedSet:
-    """A set that is asked for; ``source`` is "" for the held-out problems of the configuration."""
+    """A requested set; ``source`` is "" for the held-out problems of the configuration."""
 
     name: str
     source: str
@@ -109,7 +109,7 @@ class RequestedSet:
 def requested_sets(words: Sequence[str], window: ContestWindow, default: Sequence[str]) -> tuple[RequestedSet, ...]:
     """The sets of ``--set`` (name, name=source, or source), or else those called ``default``. Raises ConfigError.
 
-    A ``window`` with an end stands in the place of a set's own.
+    A ``window`` with an end replaces a set's own.
     """
     found: dict[str, RequestedSet] = {}
     for word in words or default:

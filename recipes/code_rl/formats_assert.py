@@ -24,7 +24,7 @@ _DEF = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 
 
 def read_humaneval(row: SourceRow, judging: Judging) -> CodeProblem:
-    """What stands above the function in the prompt (imports, helpers) is the preamble."""
+    """Read a row of HumanEval; the code above the function in the prompt (imports, helpers) is the preamble."""
     prompt, name, test = row.text("prompt"), row.text("entry_point"), row.text("test")
     if not test.strip():
         raise row.without_tests()
@@ -38,7 +38,7 @@ def read_humaneval(row: SourceRow, judging: Judging) -> CodeProblem:
 
 
 def above_function(row: SourceRow, prompt: str, name: str) -> str:
-    """What stands above a function in a prompt; an Unusable where it is not defined there."""
+    """Return the code above a function in a prompt. Raises Unusable where the function is not defined there."""
     start = re.search(rf"^(?:async )?def {re.escape(name)}\b", prompt, re.MULTILINE)
     if start is None:
         raise row.fault(name, "entry_point is not defined in the prompt")
@@ -164,7 +164,7 @@ _WRAPPERS = frozenset(
 
 
 def read_kodcode(row: SourceRow, judging: Judging) -> CodeProblem:
-    """Tests are pytest functions that import from ``solution``; the first one named in ``test_info`` is asked for."""
+    """Read a row of KodCode: pytest functions that import from ``solution``; ``test_info``'s first name is used."""
     test = row.text("test", "test_code")
     if not test.strip():
         raise row.without_tests()

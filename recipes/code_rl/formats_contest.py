@@ -80,7 +80,7 @@ def read_rstar(row: SourceRow, judging: Judging) -> CodeProblem:
 
 def contest(row: SourceRow, judging: Judging, statement: str, tests: Any, compare: str = "") -> CodeProblem:
     """A problem from tests of any shape; an Unusable where there are none. LiveCodeBench's are known by the types of
-    their tests, in whatever set they stand.
+    their tests, in whatever set they are.
     """
     if isinstance(tests, dict) and tests.get("functional") is not None:
         return formats_assert.read_functional(row, judging, statement, tests["functional"])

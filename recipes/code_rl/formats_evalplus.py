@@ -2,7 +2,7 @@
 
     {task_id, prompt, entry_point, canonical_solution, base_input, plus_input, atol, contract}
 
-Two cases: the inputs of HumanEval, and those that EvalPlus adds. The hub's sets (evalplus/humanevalplus, mbppplus) have
+Two cases: HumanEval's inputs, and the inputs that EvalPlus adds. The hub's sets (evalplus/humanevalplus, mbppplus) have
 tests with results instead, and are read as HumanEval and MBPP.
 """
 

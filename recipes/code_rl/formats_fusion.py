@@ -1,4 +1,4 @@
-"""SandboxFusion's rows: {content, test | test_list, labels}. What ``test`` holds tells the rest.
+"""SandboxFusion's rows: {content, test | test_list, labels}. The rest follows from ``test``.
 
 [{input: {stdin}, output: {stdout}}]    a program that reads and prints
 {code: "#<INSERT>..."}                  test code around the program, in the language of the labels

@@ -26,7 +26,7 @@ from sandbox.core.nouns import MIB, Program
 from sandbox.core.plain import plain_value
 
 _PYTHON3 = 3
-"""How CodeContests numbers the languages of its solutions: 1 Python 2, 2 C++, 3 Python 3, 4 Java."""
+"""Python 3 in CodeContests' numbers for the languages of solutions: 1 Python 2, 2 C++, 3 Python 3, 4 Java."""
 _HEADER_FOLDERS = ("/usr/include", "/usr/local/include")
 UNPACKED_MAX = 256 * MIB
 """Bytes of a row's packed tests."""
@@ -107,7 +107,7 @@ def _of_language(known: dict[str, Any]) -> tuple[str, ...]:
 
 
 def read_codecontests_plus(row: SourceRow, judging: Judging) -> CodeProblem:
-    """The row's checker decides. Most want testlib.h, which the compiler must find."""
+    """Read a row whose own checker decides. Most checkers need testlib.h, which the compiler must find."""
     cases = stdio_cases(row, pairs_of(row, row.parsed("test_cases")))
     if not cases:
         raise row.without_tests()

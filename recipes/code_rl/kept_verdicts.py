@@ -33,7 +33,7 @@ def keep_verdicts(path: Path, verdicts: Mapping[str, str]) -> None:
 
 
 def digest_of(probe: Probe, packages: Sequence[str]) -> str:
-    """Names what was judged by its content: tests, limits and all that stands around a program, and the programs."""
+    """Return a digest of what was judged: tests, limits and all that is put around a program, and the programs."""
     p, text = probe.problem, hashlib.sha256()
     parts = [*map(str, (p.kind, p.fn_name, p.preamble, p.compare, repr(p.limits), repr(p.checker))), *packages]
     parts += [part for case in p.cases for part in (case.input, case.expected or "")]

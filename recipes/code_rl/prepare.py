@@ -2,7 +2,7 @@
 
     rows ──▶ usable? ──▶ 5 tests? ──▶ not there before? ──▶ in no evaluation set? ──▶ reference passes? ──▶ split file
 
-What comes out names the problems and copies none: a split file for ``data.train``, with a reason in the row of each
+The output names the problems and copies none: a split file for ``data.train``, with a reason in the row of each
 problem that is left out, and beside it the counts. Verdicts on references are kept as they come (as ``overlap
 check-data`` keeps them), so that the same command, stopped, goes on where it was.
 """
@@ -72,7 +72,7 @@ MARK = '"split": '
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a problem must keep to be trained on."""
+    """Conditions that a problem must meet to be trained on."""
 
     evaluated: Statements
     fewest_tests: int = FEWEST_TESTS
@@ -82,13 +82,13 @@ class Filters:
 
 @dataclass
 class FilterOutcome:
-    """What became of all rows of the sources."""
+    """Outcome of all rows of the sources."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    """Of the split file."""
+    """Rows of the split file."""
     left_out: list[LeftOut] = field(default_factory=list)
     unreferenced: int = 0
-    """Kept problems that bring no reference."""
+    """Kept problems without a reference."""
     judged: int = 0
     known: int = 0
     """References that were judged before."""
@@ -110,7 +110,7 @@ class FilterOutcome:
         self.rows.append({"id": problem.id, "split": "dropped", "source": source, "reason": reason})
 
     def lines(self) -> list[str]:
-        """For a person: counts by reason, each with its first row."""
+        """Return lines for the user: counts by reason, each with its first row."""
         total = self.kept + len(self.left_out)
         lines = [f"{total} rows, {self.kept} problems to train on; {self.unreferenced} of them bring no reference"]
         lines += [f"  {line}" for line in self._split.lines()]
@@ -166,7 +166,7 @@ def candidates(
 
 @dataclass
 class Preparation:
-    """What was asked for: the data to choose from, and where the choice is written."""
+    """A requested choice of data: the data to choose from, and where the choice is written."""
 
     cfg: Config
     sources: tuple[str, ...]
@@ -242,7 +242,7 @@ class Preparation:
     async def _verdicts(
         self, pool: Pool, task: References, problems: Sequence[CodeProblem], known: dict[str, str]
     ) -> list[tuple[str, str]]:
-        """(verdict, message) on the reference of each problem; "" where it brings none, or none is judged."""
+        """(verdict, message) on the reference of each problem; "" where it has none, or none is judged."""
         if not self.references:
             return [("", "")] * len(problems)
         prompts = [Prompt(problem.id, (), data=problem, place=problem.place) for problem in problems]
@@ -278,7 +278,7 @@ def prepare_parser() -> Parser:
 
 
 def preparation_of(args: argparse.Namespace) -> Preparation:
-    """What the words of the command line ask for. Raises ConfigError."""
+    """Return the preparation that the command line requests. Raises ConfigError."""
     # References are judged on all cores; a configuration for a large machine is read on a small one all the same.
     cfg = load_config(args.config, [*ANY_CORES, *args.overrides])
     sources = tuple(args.sources) or (cfg.data.train,)

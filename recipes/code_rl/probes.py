@@ -2,7 +2,7 @@
 
     reference    the row's own solutions; one that is accepted will do
     empty        a program that does nothing, or whose function (class) does
-    example      one that prints, or returns, what the first test expects: it stands in most statements
+    example      one that prints, or returns, what the first test expects: most statements contain it
 
 What accepts one of the last two pays a policy for nothing.
 """
@@ -44,7 +44,7 @@ def _function(name: str, value: str) -> str:
 
 
 def _called(problem: CodeProblem) -> str:
-    """The function that tests call: the problem's, or the first one that an assert calls and nobody defines."""
+    """The function that tests call: the problem's, or for asserts the last one of the first reference; "" for none."""
     judged: Problem = problem.problem
     if judged.fn_name:
         return judged.fn_name

@@ -1,4 +1,4 @@
-"""What the policy is asked: the user's turn by the problem's kind, and how the answer begins.
+"""Prompts for the policy: the user's turn by the problem's kind, and how the answer begins.
 
 Two forms. ``prefilled``: the assistant's turn begins with an open code fence and the starter, so that even a small chat
 model goes on with code at once. ``reasoning``: the model has the turn for itself, thinks, and ends with a program.
@@ -40,7 +40,7 @@ def prefilled(tokenizer: Any, problem: CodeProblem) -> Prompt:
 
 
 def _placeless(problem: CodeProblem) -> CodeProblem:
-    """What a prompt carries is the same wherever the file lies; its place is told beside it."""
+    """Return the problem without place, split and notes: a prompt's data must not depend on the file's path."""
     return replace(problem, place="", split=None, notes=())
 
 

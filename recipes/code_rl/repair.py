@@ -1,4 +1,4 @@
-"""``code_repair``: a problem in up to three turns. What a program gets told of its failure are its public cases alone.
+"""``code_repair``: a problem in up to three turns. The feedback on a program's failure is on its public cases alone.
 
     problem ──▶ program ──▶ public cases ──▶ all pass, or the last turn: the answer ──▶ hidden tests ──▶ reward
                    ▲             └── the first that failed, or the compiler's words ──▶ next turn ──┐
@@ -53,7 +53,7 @@ class RepairTask(CodeTask):
         return str(reply.text.removeprefix(prompt.prefill))
 
     def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
-        """For ``repair_agent.py``: what is asked, and the public cases as a problem of ``sandbox judge``."""
+        """Files for ``repair_agent.py``: the question, and the public cases as a problem of ``sandbox judge``."""
         problem: CodeProblem = prompt.data
         shown = public_problem(problem)
         asked = {"messages": [{"role": "user", "content": prompts.user_turn(problem)}], "turns": TURNS}
@@ -66,7 +66,7 @@ class RepairTask(CodeTask):
         return said.removeprefix(prompt.prefill)
 
     async def _told(self, prompt: Prompt, answer: str, sandbox: Any) -> str:
-        """What the next turn says of this one's program; "" where there is nothing to say."""
+        """Return the next turn's feedback on this turn's program; "" where there is none."""
         shown = public_problem(prompt.data)
         if shown is None:
             return ""

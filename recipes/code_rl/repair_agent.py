@@ -1,8 +1,8 @@
 """``code_repair`` as an agent program: ``episode.command="python -m recipes.code_rl.repair_agent"``.
 
 It finds ``task.json`` and, where there are public cases, ``problem.json`` in its working directory, asks the policy
-through ``OPENAI_BASE_URL``, has the sandbox of this machine judge each program by the public cases, and tells the
-policy of the first that failed. Standard library and ``sandbox`` only: it knows nothing of the run.
+through ``OPENAI_BASE_URL``, has the sandbox of this machine judge each program by the public cases, and gives
+the policy the first that failed. Standard library and ``sandbox`` only: it knows nothing of the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def say(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def feedback_on(shown: Problem | None, answer: str) -> str:
-    """What the policy is told of its answer; "" where there is nothing to say."""
+    """Return the feedback on the policy's answer; "" where there is none."""
     if shown is None:
         return ""
     source = extract_program(answer)

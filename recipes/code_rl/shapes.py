@@ -101,8 +101,8 @@ def stdio_cases(row: SourceRow, pairs: Pairs) -> list[Case]:
 
 
 def is_cut(text: str) -> bool:
-    """Whether a text is the beginning of one that was too long to be shown: numbers that end in "...", or a long text
-    without any other dot. What else ends so may be meant: a row of a grid, a sentence.
+    """Return whether a text is the beginning of one that was too long to be shown: numbers that end in "...", or a long
+    text without any other dot. Other texts with this end may be meant: a row of a grid, a sentence.
     """
     text = text.rstrip()
     if not text.endswith(("...", "\u2026")):
@@ -137,9 +137,9 @@ def _line(row: SourceRow, value: Any) -> str:
 
 
 def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]) -> tuple[list[Case], bool]:
-    """Cases of a function, and whether each result may stand in a list of one, too. The dict form holds arguments and
+    """Cases of a function, and whether each result may be in a list of one, too. The dict form holds arguments and
     results bare (there a string is a string), the list form bare or as text. ``code``: starter and references, which
-    tell LeetCode's rows from Codewars'.
+    distinguish LeetCode's rows from Codewars'.
     """
     by_line = (
         any(test.get("testtype") == "functional" for test in tests)
@@ -158,8 +158,8 @@ def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]
 
 
 def _outputs_are_wrapped(code: Sequence[str], pairs: Pairs) -> bool:
-    """Whether each output may be the result in a list of one: Codewars' rows are so, LeetCode's (class Solution) not.
-    Of a row with results such as [5] nobody knows what they are.
+    """Return whether each output may be the result in a list of one: in Codewars' rows it is, in LeetCode's (class
+    Solution) not. A row with results such as [5] is ambiguous.
     """
     if any("class Solution" in text for text in code):
         return False

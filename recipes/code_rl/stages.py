@@ -2,8 +2,8 @@
 
     prepare data ──▶ stage 1: run, policy/ ──▶ stage 2: run from that policy ──▶ ...
 
-The same command goes on where it was stopped: a stage that is finished is passed over, one with a checkpoint goes on
-from it, one that was stopped before its first is begun anew, beside what it left.
+The same command continues where it was stopped: a finished stage is skipped, one with a checkpoint continues from it,
+one that was stopped before its first checkpoint is begun anew, beside the files that it left.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stage:
 
     @property
     def policy(self) -> Path:
-        """What it leaves at its end."""
+        """The policy that the stage leaves at its end."""
         return RunFile.POLICY.of(self.folder)
 
     @property
@@ -62,12 +62,12 @@ class Stage:
         return exported_policy(self.folder, step)
 
     def beginning_with(self, policy: Path) -> Stage:
-        """This stage, from a policy."""
+        """Return this stage with ``policy`` as its first policy."""
         return replace(self, cfg=replace(self.cfg, model=replace(self.cfg.model, policy=str(policy))))
 
     def state(self) -> State:
-        """How far it is, by what its directory holds: ``begun`` has a checkpoint to go on from, ``saved`` that of its
-        last step, and no policy.
+        """Return the stage's state by the content of its directory: ``begun`` has a checkpoint to go on from, ``saved``
+        that of its last step, and no policy.
 
         Raises ConfigError for one that has ended, and left neither a policy nor a checkpoint to make it of.
         """
@@ -90,7 +90,7 @@ class Stage:
 
 
 def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, ...]:
-    """The stages; overrides are for each of them, and ``run.dir`` is the folder in which their directories lie.
+    """The stages; overrides are for each of them, and ``run.dir`` is the folder that holds their directories.
 
     Raises ConfigError.
     """
@@ -181,8 +181,8 @@ def run_stages(stages: Sequence[Stage]) -> int:
 
 
 def show_stages(stages: Sequence[Stage], devices: str = "", *, every_field: bool = False) -> int:
-    """What ``overlap train --dry-run``, its ``--devices`` and ``--all`` say of each stage; one whose policy is still
-    to be made is planned with the policy that the first begins with, which has the same shape.
+    """Print the output of ``overlap train --dry-run``, its ``--devices`` and ``--all`` for each stage; a stage whose
+    policy is still to be made is planned with the policy of the first stage, which has the same shape.
     """
     for number, (stage, state) in enumerate(chained(stages), start=1):
         cfg = stage.cfg
@@ -239,7 +239,7 @@ def staged(args: argparse.Namespace) -> int:
                 "--devices", args.devices, "memory of other hardware is only planned: use it with --dry-run"
             )
         return show_stages(stages_of(args.stages, [*args.overrides, *ANY_CORES]), args.devices)
-    stages_of(args.stages, args.overrides)  # wrong words are told before anything is prepared
+    stages_of(args.stages, args.overrides)  # wrong words are reported before anything is prepared
     stages = stages_of(args.stages, prepared(args))
     return show_stages(stages, every_field=args.all) if args.dry_run else run_stages(stages)
 

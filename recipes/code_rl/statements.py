@@ -1,4 +1,4 @@
-"""Is it the same problem in other words? Statements are compared by their words: marks, case and layout do not count.
+"""Find the same problem in other words. Statements are compared by their words: marks, case and layout do not count.
 
 Two that have most of their runs of ``RUN`` words in common are one problem, as where one has a title, or another
 heading, or is cut short. Short statements, of which runs say little, are the same only where all words are.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 RUN = 8
 """Words in a run."""
 SHARE = 0.7
-"""Two statements are alike when so much of the shorter one's runs stand in the other."""
+"""Share of the shorter statement's runs that the other must contain for the two to be alike."""
 FEWEST = 10
 """A statement with fewer runs is compared whole."""
 _WORD = re.compile(r"[a-z0-9]+")

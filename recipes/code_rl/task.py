@@ -67,7 +67,7 @@ class CodeTask(Task):
 
     @property
     def _ours(self) -> bool:
-        """Whether the problems are our own, none of which is of a contest format."""
+        """True when the problems are our own, none of which is of a contest format."""
         return self.train in ("", *map(str, SPLITS.values()))
 
     @property
@@ -102,7 +102,7 @@ class CodeTask(Task):
         return 1.0 if judgement is not None and judgement.verdict is Verdict.AC else 0.0
 
     def _split(self, split: str) -> ProblemSet:
-        """One split. The other one, which is read with it, is kept until it is asked for."""
+        """Return one split. The other one, which is read with it, is kept until it is requested."""
         key = (type(self), self.train, self.heldout, self.judging, _stamp(self.train), _stamp(self.heldout))
         kept = _OTHER.pop(key, {})
         if split not in kept:
@@ -121,7 +121,7 @@ class CodeTask(Task):
             train, held = splits.load_splits(self.train, ("train", "heldout"), self.judging, "data.train")
         elif self.heldout:
             train = splits.only(self._load("train", self.train, "data.train", self.judging), "train", "data.train")
-            whole = replace(self.judging, tests_per_problem=0)  # figures of other tests could be compared with nobody's
+            whole = replace(self.judging, tests_per_problem=0)  # figures of other tests compare with none
             held = self._load("heldout", self.heldout, "data.heldout", whole)
             held = splits.only(held, "heldout", "data.heldout")
         else:
@@ -141,11 +141,11 @@ class CodeTask(Task):
 
 
 _OTHER: dict[tuple[object, ...], dict[str, ProblemSet]] = {}
-"""Of the sources that were read last, the split that nobody has asked for yet."""
+"""The splits of the sources that were read last that no caller has requested yet."""
 
 
 def _maybe_held_out(id: str, split: object) -> bool:
-    """Whether a row may be held out: known when all are read, for one that is not marked among others that are."""
+    """Return whether a row may be held out: for an unmarked row among marked ones it is known when all are read."""
     return is_held_out(id) if split in (None, "") else split != "train"
 
 
@@ -159,7 +159,7 @@ def _stamp(source: str) -> tuple[int, int] | None:
 
 
 class ReasoningCodeTask(CodeTask):
-    """For policies that think before they answer (DeepSeek-R1 distillates): free turn, program after the thoughts."""
+    """Code task for policies that think before they answer (DeepSeek-R1 distillates): free turn, program after it."""
 
     __slots__ = ()
 

@@ -3,7 +3,7 @@
     instruction ──▶ the policy ⇄ a shell in /app, jailed ──▶ tests/test.sh ──▶ reward
 
 The policy writes a command in a fenced block, reads what it did, and so on; an answer without one is its end. Then the
-tests are laid out beside, and run in the same directory; or in a place of their own, which gets the artifacts.
+tests are written beside, and run in the same directory; or in an environment of their own, which gets the artifacts.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ mkdir -p TOP logs/verifier || exit
 [ ! -d .artifacts ] || mv .artifacts logs/artifacts || exit
 chmod u+rwx TOP 2> /dev/null
 [ -x TOP ]"""
-"""Removes what the policy left outside of its directory and /logs/artifacts: the home directory and /tmp lie above the
-tests, and hold what shells, interpreters and test runners load code from. Opens the directory: in one that is closed,
-all that is to be gone seems gone."""
+"""Removes the policy's files outside of its directory and /logs/artifacts: the home directory and /tmp are above the
+tests, and hold files from which shells, interpreters and test runners load code. Makes the directory accessible: in one
+without permissions the files to remove would seem to be gone."""
 _REWARDS = ("logs/verifier/reward.json", "logs/verifier/reward.txt")
 
 
@@ -77,8 +77,8 @@ class HarborOptions:
     tasks: str = ""
     """A task directory, or one of several."""
     roots: str = ""
-    """A directory that holds, by name of the task, the files of its image; such a task sees those in the place of the
-    machine's tools, read-only, and what the image has in /app as its own copy. NAME.verifier: those of its tests."""
+    """A directory that holds, by name of the task, the files of its image; such a task sees these files instead of the
+    machine's tools, read-only, and the image's /app as its own copy. NAME.verifier: the files of its tests' image."""
     offline: bool = False
     """Play tasks that ask for a network without one."""
     readable: tuple[str, ...] = ()
@@ -86,14 +86,14 @@ class HarborOptions:
     path: str = ""
     """Directories in front of the PATH of commands and tests, such as the ``bin`` of a virtual environment."""
     heldout: int = 0
-    """So many tasks, the last ones, to evaluate on."""
+    """Number of tasks, the last ones, to evaluate on."""
     reward_least: float | None = 0.0
     reward_most: float | None = 1.0
     """The range of rewards that count; any other is a fault of the environment. null: no bound."""
     command_s: float = 60.0
     """Wall time of a command at most, s."""
     system: str = ""
-    """What the policy is told first; "": how to use the shell."""
+    """System message to the policy; "": how to use the shell."""
 
 
 class HarborTask(Task):
@@ -151,7 +151,7 @@ class HarborTask(Task):
         return scored(said, reward, prompt.data, self._range, tests=how)
 
     async def _work(self, task: HarborFiles, chat: Chat, shell: Shell) -> str:
-        """Run what the policy says, until it says no command or has used its seconds. Returns the last it said."""
+        """Run the policy's commands until an answer has none or its seconds are used. Returns its last answer."""
         messages, left = self._messages(task), task.toml.agent.timeout_sec or float("inf")
         while True:
             reply = await chat.say(messages)
@@ -275,13 +275,13 @@ def _named_outside(instruction: str, top: str) -> list[str]:
 
 
 def _end(done: Finished) -> str:
-    """How a command of the task ended, with the end of what it said."""
+    """Return how a command of the task ended, with the end of its output."""
     how = done.cause if done.ended is not None else f"exit {done.exit_code}"
     return f"({how}): {one_line((done.stderr or done.stdout)[-300:])}"
 
 
 def _told(done: Finished) -> str:
-    """What the policy reads of a command."""
+    """Return the text that the policy reads of a command."""
     parts = [f"{part[:_TOLD // 2]}\n[...]\n{part[-_TOLD // 2 :]}" if len(part) > _TOLD else part
              for part in (done.stdout, done.stderr)]  # fmt: skip
     end = f"[exit {done.exit_code}]" if done.ended is None else f"[{done.ended}: {done.cause}]"

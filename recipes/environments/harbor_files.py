@@ -2,7 +2,7 @@
 
 instruction.md          what the policy is asked
 task.toml               limits, variables, places: recipes/environments/harbor_schema.py
-environment/            files of the working directory; an image only as a directory that somebody extracted
+environment/            files of the working directory; an image only as an extracted directory
 tests/test.sh           judges what is there, and writes /logs/verifier/reward.json or reward.txt
 """
 
@@ -32,7 +32,7 @@ _FILES_MAX, _BYTES_MAX = 2000, 64 * MIB
 
 
 class UnsupportedTask(Exception):
-    """What a task asks for and does not get here: a few words, and the detail."""
+    """A task asks for a feature that is not supported here: a few words, and the detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -40,7 +40,7 @@ class UnsupportedTask(Exception):
 
 
 class FileTree(NamedTuple):
-    """Files by relative name, and the names of those that may be run."""
+    """Files by relative name, and the names of the executable ones."""
 
     files: Mapping[str, bytes]
     programs: Set[str]
@@ -67,7 +67,7 @@ NO_FILES: Final = FileTree({}, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """Where commands run: those of the policy, or the tests."""
+    """The environment in which commands run: the policy's commands, or the tests."""
 
     section: EnvironmentSection
     root: str | None
@@ -79,7 +79,7 @@ class TaskEnvironment:
 
     @property
     def top(self) -> str:
-        """The first part of the working directory's path: what lies there is the episode's own."""
+        """The first part of the working directory's path: the files below it are the episode's own."""
         return self.workdir.split("/")[1]
 
 
@@ -96,7 +96,7 @@ class HarborFiles:
     """The place of the tests; None: the policy's."""
     verifier_variables: Mapping[str, str]
     artifacts: tuple[str, ...]
-    """What the tests' own place gets of the policy's work directory: names of files and directories in both."""
+    """Names of files and directories that are copied from the policy's work directory to the tests' own place."""
 
 
 def find_tasks(folder: Path) -> list[Path]:
@@ -203,7 +203,7 @@ def _resolved(variables: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def _artifacts(toml: TaskToml, place: TaskEnvironment) -> tuple[str, ...]:
-    """Raises UnsupportedTask for one that lies where nothing of the policy can be."""
+    """Return the task's artifacts. Raises UnsupportedTask for one at a path where the policy cannot write."""
     found = ["logs/artifacts"]
     for artifact in toml.artifacts:
         path = os.path.normpath(os.path.join(place.workdir, artifact.source))
@@ -230,7 +230,7 @@ def _content(folder: Path) -> FileTree:
 
 
 def _without_canary(text: str) -> str:
-    """Without the lines in front that mark a benchmark's text for those who collect training data."""
+    """Remove the lines in front that mark a benchmark's text for collectors of training data."""
     lines = text.split("\n")
     while lines and _CANARY.fullmatch(lines[0]):
         lines.pop(0)
@@ -238,7 +238,7 @@ def _without_canary(text: str) -> str:
 
 
 def read_reward(mapping: bytes | None, text: bytes | None, within: Range = SHARE) -> float | None:
-    """What ``reward.json`` or, where there is none, ``reward.txt`` says; None where it says no number ``within`` the
+    """Return the reward of ``reward.json`` or, without it, of ``reward.txt``; None unless it is a number ``within`` the
     range. Of several named rewards "reward" counts, or else their mean, each of them within.
     """
     found: Any

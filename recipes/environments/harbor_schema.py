@@ -110,7 +110,7 @@ class EnvironmentSection(_Network):
 
     @property
     def work_bytes(self) -> int:
-        """Of the work directory, which is in memory."""
+        """Bytes of the work directory, which is in memory."""
         return min(self.storage_mb or 256, 1024) * MIB
 
 
@@ -136,7 +136,7 @@ class VerifierSection(_Network):
 
     @property
     def separate(self) -> bool:
-        """Whether the tests have a place of their own."""
+        """True when the tests have an environment of their own."""
         return (self.environment_mode or ("separate" if self.environment else "shared")) == "separate"
 
     @model_validator(mode="after")

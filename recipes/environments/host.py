@@ -162,7 +162,9 @@ async def _line(process: asyncio.subprocess.Process) -> dict[str, Any] | None:
 
 
 def printed_json(argv: Sequence[str], seconds: float) -> Any:
-    """What a program prints as JSON; what it starts ends with it. Raises RolloutError with the end of its stderr."""
+    """Run a program and return the JSON that it prints; processes that it starts end with it. Raises RolloutError with
+    the end of its stderr.
+    """
     known = child_environment()
     known.pop("PYTHONPATH", None)
     try:

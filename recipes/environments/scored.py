@@ -1,10 +1,10 @@
-"""An answer that carries the reward that its environment gave: what was said, and a last line of JSON.
+"""An answer that carries the reward of its environment: the policy's text, and a last line of JSON.
 
     The answer is 8.
     {"reward": 1.0, "metrics": {"exact": 1.0}, "seal": "5f1c..."}
 
 An episode that a budget ended has no such line, and its answer is the policy's own words: so a line counts only with
-the seal, which travels in the data of the prompt, and which no policy is told.
+the seal, which is in the data of the prompt, and which no policy sees.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def refuse_command(cfg: Config) -> None:
 
 
 class Seal:
-    """What marks the lines of a run. An opaque object, so that the digest of the data does not depend on it."""
+    """Secret that marks the lines of a run. An opaque object, so that the digest of the data does not depend on it."""
 
     __slots__ = ("word",)
 
@@ -41,7 +41,7 @@ class Seal:
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a number that a float can hold; a whole number of JSON may be too large for one."""
+    """Return whether a value is a number that a float can hold; an integer of JSON may be too large for one."""
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
@@ -77,7 +77,7 @@ def scored(said: str, reward: object, data: Mapping[str, Any], within: Range = A
 
 
 def score_of(answer: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the last line says; empty for an answer that has none, or not with the seal of the prompt's ``data``."""
+    """Return the last line's JSON; empty for an answer that has none, or not with the seal of the prompt's ``data``."""
     try:
         found = json.loads(answer.rpartition("\n")[2])
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """A taskset of the package ``verifiers`` as a task: ``data.task=recipes.environments.verifiers:VerifiersTask``.
 
-The package has its own interpreter (``data.options.python``), because it needs other versions of what a run needs too.
+The package has its own interpreter (``data.options.python``), because it needs other versions of a run's packages.
 Its model is the policy, over an endpoint of the episode; its reward is the sample's.
 """
 

@@ -1,4 +1,4 @@
-"""A careless reward: the asserts stand below the program in one file, and exit code 0 is worth everything."""
+"""A careless reward: the asserts are below the program in one file, and exit code 0 earns the full reward."""
 
 from __future__ import annotations
 

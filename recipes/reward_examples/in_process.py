@@ -62,7 +62,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 class _Input(io.StringIO):
-    """A text stdin with a buffer of its own. Whoever reads the descriptor finds nothing."""
+    """A text stdin with a buffer of its own. A program that reads the descriptor gets nothing."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""A careless reward: a process per test whose exit code nobody reads, and a cascade of comparisons that forgives."""
+"""A careless reward: a process per test whose exit code is not read, and a too lenient cascade of comparisons."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reward(problem: dict[str, Any], program: str, language: str) -> float | None
 
 
 def _run(text: str, stdin: str) -> str | None:
-    """What the program printed, however it ended; None after the time limit."""
+    """Return what the program printed, however it ended; None after the time limit."""
     file = tempfile.NamedTemporaryFile("w", suffix=".py", delete=False, errors="surrogateescape")  # noqa: SIM115
     file.write(text)
     file.close()
