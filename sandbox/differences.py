@@ -1,4 +1,4 @@
-"""What a person sees of a failed case: its input, what was expected beside what was got, and how the program ended.
+"""Show a failed case to a person: its input, the expected output beside the actual one, and how the program ended.
 
 Every line is printable: nothing that a program wrote moves a cursor, sets a colour or forges a line.
 """
@@ -95,7 +95,7 @@ def _texts(problem: Problem, case: Case, result: CaseResult) -> list[str]:
 
 
 def _ending(result: CaseResult) -> str:
-    """How the program ended, where the message does not say so."""
+    """Return how the program ended, where the message does not say so."""
     if result.signal is not None:
         return "" if "ended by" in result.message else f"ended by signal {result.signal}"
     if result.exit_code is None or "exit code" in result.message:

@@ -11,7 +11,7 @@ class SandboxError(Exception):
 
 
 class InvalidProblem(SandboxError, ValueError):
-    """The problem cannot be judged as it stands; the message names field, value and way out."""
+    """The problem cannot be judged as it is; the message names field, value and way out."""
 
 
 class InvalidProgram(SandboxError, ValueError):
@@ -70,8 +70,8 @@ class Deaths:
     """Counts the deaths of judges under one job.
 
     A death before the program is in a jail does not count against the program. Chance kills a worker in a moment
-    (memory, a signal), but makes it hang only if the machine stands still longer than every margin; so fewer hangs
-    decide, and each costs a whole deadline. A starved run accuses nobody: it is tried again.
+    (memory, a signal), but makes it hang only if the machine stops for longer than every margin; so fewer hangs
+    decide, and each costs a whole deadline. A starved run does not count: it is tried again.
     """
 
     def __init__(self, hangs_max: int = HANGS_MAX) -> None:

@@ -32,7 +32,7 @@ _DISK: Final = re.compile(
     r"^(?![^:\n]*:\d+:|\s*\d* \|)[^\n]*(?:File size limit exceeded|file too large|No space left on device)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""How compilers say that a file met its limit, or the work directory's; not in a line about the source, or of it."""
+"""Message of a compiler that a file met its limit or the work directory's; not in a line about the source, or of it."""
 _ELF: Final = b"\x7fELF"
 _KILLED: Final = (
     b"Killed signal terminated program "  # gcc of a part of its own: somebody else's doing, unless it recurs

@@ -29,7 +29,7 @@ from sandbox.pool.run_as_problem import as_problem, checked_names
 from sandbox.pool.slots import Slots
 
 TRIES: Final = 4
-"""For our faults, as a server reports them after its own tries."""
+"""Tries after faults of the sandbox, as a server reports them after its own tries."""
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _ELSEWHERE: Final = (429, 502, 503)
@@ -233,7 +233,7 @@ class Client:
                 await self._sleep(_pause(faults))
 
     async def _choose(self) -> Machine:
-        """The least busy server of those that may be asked now; waits where there is none."""
+        """Return the least busy server that may be asked now; waits while there is none."""
         while True:
             now = asyncio.get_running_loop().time()
             ready = [machine for machine in self._machines if machine.not_before <= now]
@@ -261,10 +261,10 @@ class _Failures:
         self.patience_s = patience_s
         self.count = self.broken = 0
         self.since_s: float | None = None
-        """When the first of those without an answer between them was."""
+        """Time of the first failure since a server last answered."""
 
     def add(self, spent_s: float, error: Unreachable, machines: Sequence[Machine]) -> float:
-        """Count one, after so many seconds. Returns how long to leave the server alone. Raises SandboxError."""
+        """Count one, after `spent_s` seconds. Returns how long to leave the server alone. Raises SandboxError."""
         now = time.monotonic()
         self.count += 1
         if spent_s > _REACHED_S:

@@ -75,7 +75,7 @@ def check_mode(mode: str) -> None:
 
 
 def same_result(mode: str, value: Any, expected: Any) -> bool:
-    """Is the decoded result of a function the expected JSON value?"""
+    """Return whether the decoded result of a function is the expected JSON value."""
     if mode.endswith(LISTED):
         mode = mode.removesuffix(LISTED)
         if type(value) is list and len(value) == 1 and same_result(mode, value[0], expected):

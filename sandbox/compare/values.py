@@ -104,12 +104,12 @@ def _encode_rare(value: Any, kind: type, depth: int, other: Other | None) -> Any
 
 
 def _is(kind: type, module: str, name: str) -> bool:
-    """Of a module that is not imported for this, for whoever forks us pays for what we have loaded."""
+    """Return whether `kind` is `module.name`, without importing the module: every fork pays for what is loaded."""
     return kind is getattr(sys.modules.get(module), name, None)
 
 
 def _scalar(value: Any, kind: type) -> Any:
-    """What a member of an enumeration of numbers or texts stands for, or a scalar of numpy; else None."""
+    """Return the value of a member of an enumeration of numbers or texts, or of a scalar of numpy; else None."""
     if isinstance(value, Enum) and isinstance(value, int | float | str):
         return value._value_
     if kind.__module__ == "numpy" and kind.__name__ != "ndarray" and hasattr(value, "item"):
@@ -254,7 +254,7 @@ def _int(digits: str) -> int:
 
 
 def same(value: Any, expected: Any, eps: str = "") -> bool:
-    """Is a decoded result the expected JSON value, types included?
+    """Return whether a decoded result is the expected JSON value, types included.
 
     True is not 1 and 1.0 is not 1. A tuple counts as a list and an integer key as its text, for JSON has no others.
     Where a float is expected an int of the same value will do. With `eps` a float of the same value will do where an

@@ -42,7 +42,7 @@ class Problem:
     fn_name: str | None = None
     """function problems: "f" or "Solution.method"."""
     preamble: str = ""
-    """Code that runs before the program (Python), or stands above it (compiled languages)."""
+    """Code that runs before the program (Python), or is placed above it (compiled languages)."""
     compare: str = "tokens"
     """A mode of sandbox/compare/modes.py: exact, tokens, float(1e-6), kattis(...), checker and so on."""
     limits: Limits = field(default_factory=Limits)
@@ -53,9 +53,9 @@ class Problem:
     interactor: Program | None = None
     """interactive problems: talks to the program and decides; see sandbox/judging/interactive.py."""
     convention: Convention = "testlib"
-    """How checker or interactor is called, and what its end means; "score" is for checkers."""
+    """Protocol by which checker or interactor is called, and what its end means; "score" is for checkers."""
     referee_limits: Limits | None = None
-    """Of the checker or the interactor; None means REFEREE_LIMITS."""
+    """Limits of the checker or the interactor; None means REFEREE_LIMITS."""
     passes: int = 1
     """Maximum number of runs per case.
 
@@ -125,7 +125,7 @@ def _given(where: str, value: Any, kind: type[Any], *, optional: bool = False) -
 
 
 def _fields_of(where: str, data: Any, kind: type[Any]) -> dict[str, Any]:
-    """What a JSON object says of the fields of a ``kind``. Raises InvalidProblem."""
+    """Return the fields of a ``kind`` that a JSON object gives. Raises InvalidProblem."""
     nullable = {item.name for item in fields(kind) if item.default is None or _is_required(item)}
     try:
         data = plain_value(data)

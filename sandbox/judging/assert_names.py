@@ -32,10 +32,10 @@ _BINDERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What test and preamble bind."""
+    """Names that test and preamble bind."""
 
     entry: frozenset[str]
-    """What the problem is about: the program's, unless the test itself binds it."""
+    """Names that the problem is about: the program's, unless the test itself binds them."""
     test: frozenset[str]
     preamble: frozenset[str]
     modules: frozenset[str]
@@ -116,7 +116,7 @@ def _is_opaque(body: list[ast.stmt]) -> bool:
 
 @lru_cache(maxsize=256)
 def _names_in(module: str) -> tuple[str, ...]:
-    """What `from module import *` binds; nothing for a module that we do not know."""
+    """Return the names that `from module import *` binds; none for a module that is not in the table."""
     if module not in _STARS:
         return ()
     found = importlib.import_module(module)

@@ -13,7 +13,7 @@ from typing import Final
 from sandbox.judging.assert_names import Names, loaded
 
 ALWAYS: Final = frozenset({"Solution"})
-"""What a problem is about wherever it is used."""
+"""Names that a problem is about wherever they are used."""
 
 
 def is_doubtful(body: list[ast.stmt], names: Names, modules: set[str]) -> bool:

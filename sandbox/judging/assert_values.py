@@ -58,7 +58,7 @@ class Check:
 
 
 def slot(number: int) -> ast.expr:
-    """Where value `number` of the run belongs."""
+    """Return the place of value `number` of the run."""
     return ast.Name(f"{_SLOT}{number}", ast.Load())
 
 

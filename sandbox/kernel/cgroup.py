@@ -31,7 +31,7 @@ and the CPU time.
 
 
 class _Layout(NamedTuple):
-    """Where groups can be created."""
+    """Directories where groups can be created."""
 
     version: int
     folders: tuple[str, ...]
@@ -39,7 +39,7 @@ class _Layout(NamedTuple):
 
 
 class OomCount(NamedTuple):
-    """How often memory ran out, so far."""
+    """Number of times that memory ran out, so far."""
 
     killed: int
     """Processes of the group that the kernel killed, whoever had used the memory up."""

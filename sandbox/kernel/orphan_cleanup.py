@@ -23,7 +23,7 @@ _NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-(\d+)-.*")
 def reserve_directory(above: str = "") -> str:
     """Return the path of a new directory for this process; removes those of dead owners.
 
-    It lies in `above`, or else in the temp folder, where those of dead owners are searched.
+    It is in `above`, or else in the temp folder, where those of dead owners are searched.
     """
     remove_orphans()
     return os.path.join(above or _temp_folder(), _own_name())

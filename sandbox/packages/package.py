@@ -32,7 +32,7 @@ class Package:
     version: str
     types: frozenset[str]
     names: tuple[str, ...]
-    """Of the test cases, relative to data/ and without a suffix, in the order of the problem's cases."""
+    """Names of the test cases, relative to data/ and without a suffix, in the order of the problem's cases."""
     problem: Problem
     """`limits.cpu_s` is not yet the time limit."""
     time_limit_s: float | None

@@ -54,7 +54,7 @@ __all__ = ["QUEUE_LIMIT", "Pool", "PoolStats"]
 
 T = TypeVar("T")
 QUEUE_LIMIT: Final = 1024
-"""Jobs in progress, those that wait for a worker included."""
+"""Jobs in progress, including jobs that wait for a worker."""
 
 
 class Pool:
@@ -99,7 +99,7 @@ class Pool:
         self._counts = Counts()
         self._once = JudgementCache() if judge_once else None
         self._builds = JudgementCache()
-        """Of programs that are run: whether they compile. Their artefacts are the workers'."""
+        """Results of compiling the programs of runs. Their artefacts are the workers'."""
         self._history = History()
         self._limit_bytes = 0
         """The largest memory limit so far."""

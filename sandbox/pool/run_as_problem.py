@@ -1,4 +1,4 @@
-"""A run without a verdict, as the pool has it done: a stdio problem of one case, whose expected output nobody reads."""
+"""A run without a verdict, as the pool does it: a stdio problem of one case, whose expected output is not read."""
 
 from __future__ import annotations
 

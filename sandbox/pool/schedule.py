@@ -74,7 +74,7 @@ class History:
     def expected_s(self, problem_key: str, language: str, problem: Problem) -> float:
         """CPU seconds of one program.
 
-        The same number until the mean is a quarter away from it: or of many jobs for one problem, those that came
+        The same number until the mean is a quarter away from it: or of many jobs for one problem, the jobs that came
         while the mean was lower would wait for all that come while it is higher.
         """
         spent = self._spent.get((problem_key, language))

@@ -24,7 +24,7 @@ def fix_chance(seed: int) -> None:
 
 
 def hide_chance() -> None:
-    """Seed them with what nobody knows, also where they are seeded by a clock, which a program can read as well."""
+    """Seed them with an unknown value, also where they are seeded by a clock, which a program can read as well."""
     numbers: Any = sys.modules["random"]
     plain = numbers.Random.seed
 

@@ -203,7 +203,7 @@ def _compile(source: str, main: str = _MAIN) -> types.CodeType | str:
 
 
 def _module(name: str, job: Job) -> dict[str, Any]:
-    """The program's module. It finds what lies beside its file; a test in a jail of its own is no file."""
+    """Return the program's module. It finds files beside its own; a test in a jail of its own is no file."""
     main = job.get("main", _MAIN)
     module = types.ModuleType(name)
     module.__dict__.update(__file__=main, __cached__=None, __annotations__={}, __builtins__=sys.modules["builtins"])
@@ -330,7 +330,7 @@ def _arguments(text: str) -> Any:
 
 
 def _function(name: str, module: dict[str, Any]) -> Any:
-    """What the problem names. A method of Solution may be a plain function, and the reverse, as graders take both."""
+    """Return the named function. A method of Solution may be a plain function, and the reverse, as graders allow."""
     cls, _, method = name.rpartition(".")
     if not cls and name not in module and "Solution" in module:
         cls = "Solution"

@@ -58,7 +58,7 @@ def classes_in(module: Module) -> dict[str, type]:
 
 
 def builtin_name(value: Any) -> str | None:
-    """Of a function or type of the interpreter's own, which both sides have."""
+    """Return the name of a function or type of the interpreter's own, which both sides have."""
     if not isinstance(value, type | types.BuiltinFunctionType):
         return None
     name = value.__name__
@@ -96,14 +96,14 @@ class ObjectWire:
         self.seen: dict[int, list[Any]] = {}
         """The parts that both sides know, by number."""
         self.inner: dict[int, list[int]] = {}
-        """Those of them that have numbers."""
+        """Parts that have numbers, among the parts of `seen`."""
         self.next, self.todo = side, [0]
         self.weight, self.weight_max = 0, _WEIGHT_MIN
         self.slots: dict[type, tuple[str, ...] | None] = {}
         self.carriers: dict[type, type | None] = {}
         self.rows: dict[Any, type] = {}
         self.loss = WHOLE
-        """Of the objects of the preamble's classes, and of classes derived from those."""
+        """Loss in the objects of the preamble's classes, and of classes derived from those."""
 
     def look_at(self, cls: type, attributes: dict[str, Any]) -> None:
         """Called with the attributes of what arrives. `cls`: the class of the preamble's that has them, or tuple."""

@@ -13,9 +13,9 @@ from sandbox.serve.parsed_texts import count_values
 from sandbox.serve.service import Place
 
 VALUES: Final = 1_000_000
-"""Of one body: more are parsed so slowly that every other client waits."""
+"""Values in one body: more are parsed so slowly that every other client waits."""
 _DISCARDED: Final = 2
-"""A body of up to so many times the limit is read, and forgotten."""
+"""A body of up to this many times the limit is read, and discarded."""
 
 
 async def receive_body(scope: Scope, receive: Receive, place: Place, bounds: Bounds) -> bytes:

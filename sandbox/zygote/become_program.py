@@ -1,4 +1,4 @@
-"""How a fork of the zygote becomes the program, in one go or in two halves.
+"""Turn a fork of the zygote into the program, in one go or in two halves.
 
     in one go     restrain ─▶ turn ─▶ the program                               compilations, the first run of a program
     in halves     restrain ─▶ fork ─▶ wait for the run ─▶ turn ─▶ the program   its other runs (template.py)
@@ -55,7 +55,7 @@ class Forked(BaseException):
 
 
 def live(step: Step) -> None:
-    """Run a step and those that follow. The only frame below every program: it holds nothing of a run."""
+    """Run a step and the steps that follow. The only frame below every program: it holds nothing of a run."""
     _runner.count_below()
     following: Following | None = (step, [])
     while following is not None:

@@ -34,7 +34,7 @@ _LIMITED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """How this jail confines a child; made once, when the jail is entered."""
+    """The means by which this jail confines a child; made once, when the jail is entered."""
 
     tier: str
     work: str
@@ -157,7 +157,7 @@ def _drop_identity(how: Confinement, tool: str) -> None:
 
 
 def keep_only_identity(how: Confinement) -> None:
-    """Drop every capability except those that `confine_program` uses, and the one to choose where pids continue."""
+    """Drop every capability except what `confine_program` uses, and the one to choose where pids continue."""
     pids = _CAP_CHECKPOINT_RESTORE if procfs.scattered() else 0
     linux.set_capabilities(_CAP_SETUID | pids | (_CAP_DAC_READ_SEARCH if how.closed else 0))
 

@@ -50,7 +50,7 @@ class Entered:
     disk: Disk | None = None
     """Bounds the work directory, where nothing else does."""
     network: socket.socket | None = None
-    """What the owner is to serve, in a jail with a network."""
+    """Socket that the owner is to serve, in a jail with a network."""
 
 
 def packages_are_moved(packages: dict[str, list[str]]) -> bool:

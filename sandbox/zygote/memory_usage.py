@@ -54,7 +54,7 @@ def weigh(pids: list[int], limit_bytes: int, most: Callable[[], int]) -> int:
 
 
 def _shares(pid: int) -> tuple[int, int]:
-    """Of one process: its share of private and file pages, and of shared memory."""
+    """Return one process's share of private and file pages, and of shared memory."""
     try:
         found = {
             name: int(size) << 10 for name, size in _SHARES.findall(read_proc_file(procfs.at(f"{pid}/smaps_rollup")))

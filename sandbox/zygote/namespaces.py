@@ -162,7 +162,7 @@ def path_in_jail(path: str) -> str:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Those that lie in no other one's directory."""
+    """Return the paths that are in no other one's directory."""
     return [path for path in dict.fromkeys(paths) if not any(path.startswith(f"{outer}/") for outer in paths)]
 
 
@@ -180,7 +180,7 @@ def _show(root: str, path: str) -> None:
 
 
 def _show_root_files(root: str, source: str) -> None:
-    """Mount what lies in `source` read-only at the top of `root`, but for what the jail has itself."""
+    """Mount the content of `source` read-only at the top of `root`, but for what the jail has itself."""
     for name in sorted(os.listdir(source)):
         path = f"/{name}"
         if path in (*_OURS, "/sys") or os.path.lexists(root + path):

@@ -21,7 +21,7 @@ _stat, _utime, _listdir = os.stat, os.utime, os.listdir
 
 
 class PlacedSource:
-    """The directory and what lies there between runs: nothing, or one program's source.
+    """The directory and its content between runs: nothing, or one program's source.
 
     It is used beside forks, to which each page that it touches is copied: hence few functions and objects.
     """
