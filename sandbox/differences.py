@@ -175,7 +175,7 @@ def _changed(rows: Rows, theirs: Rows) -> Iterator[str]:
 
 
 def _pair(one: str | None, other: str | None) -> tuple[str | None, str | None]:
-    """Two rows that stand for each other, each from a little before they differ."""
+    """Two rows that correspond, each from a little before they differ."""
     same = 0
     if one is not None and other is not None:
         same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
@@ -183,7 +183,7 @@ def _pair(one: str | None, other: str | None) -> tuple[str | None, str | None]:
 
 
 def _clipped(row: str, at: int) -> str:
-    """At most _WIDTH characters of the row, which hold the one at this place."""
+    """Return at most _WIDTH characters of the row, which hold the one at this place."""
     start = max(0, at - _BEFORE) if len(row) > _WIDTH and at > _WIDTH - _BEFORE else 0
     end = start + _WIDTH
     return "…" * (start > 0) + row[start:end] + "…" * (end < len(row))

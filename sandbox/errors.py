@@ -15,7 +15,7 @@ class InvalidProblem(SandboxError, ValueError):
 
 
 class InvalidProgram(SandboxError, ValueError):
-    """The files of a program cannot lie in one directory; the caller who composed them is at fault."""
+    """The files of a program cannot be in one directory; the caller who composed them is at fault."""
 
 
 class WrongType(InvalidProblem, InvalidProgram, TypeError):
@@ -39,7 +39,7 @@ class AccessDenied(SandboxError, PermissionError):
 
 
 class Starved(SandboxError):
-    """The machine was so slow, or so short of memory, that the end of a run says nothing of a program; another try may
+    """The machine was so slow, or so short of memory, that a run's end shows nothing about the program; another try may
     help.
     """
 
@@ -139,7 +139,7 @@ _WAYS_OUT: Final = {
 
 
 def is_shortage(error: BaseException) -> TypeGuard[OSError]:
-    """Return whether the machine, or this process, has run out of something: no program is to blame."""
+    """Return whether the machine, or this process, has run out of something: no program is at fault."""
     return isinstance(error, OSError) and error.errno in _WAYS_OUT
 
 

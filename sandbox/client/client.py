@@ -47,9 +47,9 @@ class Client:
     """Judges on other machines as `Pool` does here: the same methods, results and errors.
 
     `urls`: a server, or several, of which the least busy is asked. `token`: what they were started with. `at_once`:
-    requests to each of them at a time; others wait, the lowest turn goes first. `patience_s`: for so long no server may
-    be reachable before SandboxError is raised; one whose queue is full is waited for. Raises ValueError for a URL that
-    is none. Connections are made on the first await. Raises ImportError where aiohttp is missing.
+    requests to each of them at a time; others wait, the lowest turn goes first. `patience_s`: seconds that no server
+    may be reachable before SandboxError is raised; one whose queue is full is waited for. Raises ValueError for a URL
+    that is none. Connections are made on the first await. Raises ImportError where aiohttp is missing.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Values as they cross the jail's wall: builtin types only, written as tagged JSON, never pickled.
 
 `encode` runs inside, beside the program: only exact builtin types pass, so an int subclass with its own `__eq__` stays
-behind. `decode` and `same` run in the judge, on plain values that can no longer run anybody's code.
+behind. `decode` and `same` run in the judge, on plain values that can no longer run any code.
 
     JSON null, true, text, short integers, floats, lists   as themselves
     {"i": "0x.."}  {"t": [..]}  {"s": [..]}  {"z": [..]}    long int, tuple, set, frozenset
@@ -135,7 +135,7 @@ def encode_lazy(value: Any, depth: int, other: Other | None = None) -> Any:
 
 @contextmanager
 def acyclic() -> Iterator[None]:
-    """While values are made that hold no cycles: the collector would look through all of them time and again."""
+    """Pause garbage collection while values without cycles are made: it would look through all of them repeatedly."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -285,7 +285,7 @@ def _name(key: Any) -> Any:
 
 
 def _close(value: float, expected: float, eps: str) -> bool:
-    """By the decimals that stand for the numbers when they are printed, as float(eps) compares what is printed."""
+    """Compare by the decimals to which the numbers are printed, as float(eps) compares what is printed."""
     if value == expected or (value != value and expected != expected):
         return True
     if not eps or abs(value) > _FLOAT_MAX or abs(expected) > _FLOAT_MAX or value != value or expected != expected:

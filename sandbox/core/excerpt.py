@@ -18,7 +18,7 @@ _WIDEST: Final = 4
 class Excerpt:
     """The beginning and the end of a text, or all of it where it is short.
 
-    It can always be written: bytes that are not UTF-8 and lone surrogates stand in it as escapes, as in `\\xff`.
+    It can always be written: bytes that are not UTF-8 and lone surrogates are in it as escapes, as in `\\xff`.
     """
 
     head: str

@@ -122,7 +122,7 @@ class Case:
     programs in Python, a Python literal of one, such as [{1: 2}]) and `expected` a JSON value. assert: `input` is test
     code of the problem's language that follows the program (and brings a `main` of its own where the language
     needs one), and `expected` is None.
-    interactive, and stdio with a checker: `expected` is the answer file of the one who decides, and may be None.
+    interactive, and stdio with a checker: `expected` is the answer file of the referee, and may be None.
     """
 
     input: str
@@ -170,7 +170,7 @@ class Subtask:
 class Program:
     """A program: one source, or several files.
 
-    Raises InvalidProgram where the files cannot lie in one directory, WrongType for a field that is no text.
+    Raises InvalidProgram where the files cannot be in one directory, WrongType for a field that is no text.
     """
 
     source: str = ""

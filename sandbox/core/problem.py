@@ -1,4 +1,4 @@
-"""A problem: test cases, and how to judge by them. One that cannot tell a right program from a wrong one is refused.
+"""A problem: test cases, and how to judge by them. One that passes right and wrong programs alike is refused.
 
 It raises InvalidProblem, which names the field, when it is constructed or read from JSON: so "no tests" can never turn
 into "all tests passed".
@@ -22,7 +22,7 @@ Kind = Literal["stdio", "function", "assert", "interactive"]
 Convention = Literal["testlib", "kattis", "score"]
 
 ARGUMENTS_BYTES_MAX: Final = 16 << 10
-"""As JSON: everything about a run is one message to its jail."""
+"""Size as JSON: everything about a run is one message to its jail."""
 FILES_BYTES_MAX: Final = 64 << 20
 """Per case: they share the work directory with the files of a program."""
 POINTS_MAX: Final = 1e12
@@ -31,9 +31,9 @@ _MODE_LENGTH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Test cases and how to judge by them. Raises InvalidProblem if they cannot tell right from wrong, and WrongType,
-    which is a TypeError too, for an argument of another type. A case, limits, a program or a subtask may be given as
-    its JSON object in `to_json`.
+    """Test cases and how to judge by them. Raises InvalidProblem if they cannot distinguish right from
+    wrong, and WrongType, which is a TypeError too, for an argument of another type. A case, limits, a program or a
+    subtask may be given as its JSON object in `to_json`.
     """
 
     id: str

@@ -272,7 +272,7 @@ def find_packages(packages: Packages) -> dict[str, list[str]]:
 
 
 def package_paths(name: str) -> list[str]:
-    """The directories that an installed package lives in; none for a module of the standard library.
+    """The directories that hold an installed package; none for a module of the standard library.
 
     Raises ToolchainMissing.
     """

@@ -139,7 +139,7 @@ class Sent:
         program = None
         if run.program is not None:
             program = len(fds)
-            # Made for each run: times, mode and inode of one that stays would tell a run how many were before it.
+            # Made for each run: times, mode and inode of one that stays would show a run how many were before it.
             fds.append(self._memfd("program", run.program, seal=True))
         files, packed = [], None
         if run.files:

@@ -1,10 +1,10 @@
-"""Whose is a name that an assert uses: the program's, or the test's own?
+"""Decide whose a name is that an assert uses: the program's, or the test's own.
 
     the program's   what the problem is about (its fn_name, or `f` of a final `check(f)`), and what neither the test nor
                     the preamble binds: at any depth, by whatever statement
     the test's      all else, and with it what a star import of an unknown module or code out of a text may bind
 
-The program's source is not asked: it is written by whoever would like the answer to be another.
+The program's source is not read: its author may gain from a wrong answer.
 """
 
 from __future__ import annotations

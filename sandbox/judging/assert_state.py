@@ -1,4 +1,4 @@
-"""Tell whether a test sees what only one process has once: two processes would each have their own.
+"""Decide whether a test sees what only one process has once: two processes would each have their own.
 
 the preamble's state     variables and class attributes that change or are drawn, names that the test binds anew
 the interpreter's state  the context of decimals, what an exception was raised from

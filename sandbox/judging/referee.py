@@ -150,7 +150,7 @@ class Referee:
         return True
 
     def _others(self, case: Case) -> list[tuple[bytes, Limits]]:
-        """Return the outputs that tell whether the referee works: the expected answer or, without one, some others."""
+        """Return the outputs that show whether the referee works: the expected answer or, without one, some others."""
         if case.expected is not None:
             return [(encode_text(case.expected), self.limits)]
         return [(output, _BRIEF) for output in (*_PLAIN_OUTPUTS, encode_text(case.input))]

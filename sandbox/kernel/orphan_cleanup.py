@@ -41,7 +41,7 @@ def group_name(directory: str) -> str:
 def remove_orphans() -> None:
     """Remove directories and cgroups of owners that are dead, or whose pid belongs to another process by now.
 
-    Owners in another pid namespace are left alone, as nothing here tells whether they live.
+    Owners in another pid namespace are left alone, as nothing here shows whether they live.
     """
     for name in filter(_orphaned, cgroup.other_names()):
         cgroup.remove_cgroups(name)
@@ -75,7 +75,7 @@ def _own_name() -> str:
 
 
 def _namespace() -> int:
-    """Return the pid namespace of this process; 0 where the kernel does not tell."""
+    """Return the pid namespace of this process; 0 where the kernel does not show it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

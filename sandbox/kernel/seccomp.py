@@ -105,7 +105,7 @@ _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
 _AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
 _PROTOCOLS: Final = (0, 6, 17)  # the usual one, TCP, UDP
 NETWORK_CALLS: Final = tuple(_EACCES)
-"""To spare where programs have a network namespace of their own: then sockets of TCP and UDP can be made, no others."""
+"""Calls to spare in a network namespace of the program's own: then sockets of TCP and UDP can be made, no others."""
 _NAMED: Final[_Table] = {**_REPORTED, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
 
 

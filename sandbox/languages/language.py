@@ -77,14 +77,14 @@ class Samples:
     broken: str
     """Does not compile."""
     asked: Mapping[str, KindExample]
-    """By kind of problem, one for each that the language has a harness for."""
+    """Examples by kind of problem, one for each that the language has a harness for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
     name: str
     title: str
-    """As people write it."""
+    """Name as people write it."""
     source: str
     """File name of the source."""
     samples: Samples
@@ -107,7 +107,7 @@ class Language:
     together: bool = False
     """All sources of a program are compiled at once; otherwise the one that it starts in (see layout.py)."""
     one_folder: bool = False
-    """They must lie in one directory, under names that begin with a letter or a digit."""
+    """They must be in one directory, under names that begin with a letter or a digit."""
     starts_in_class: bool = False
     """`Program.entry` names a class, no file."""
     compile_files: tuple[str, ...] = ()

@@ -85,7 +85,7 @@ def read_package(path: Path) -> Package:
 
 
 def _referee(validator: Program | None, types: frozenset[str], limits: Keys) -> dict[str, Any]:
-    """Fields of the problem that say who decides."""
+    """Fields of the problem that choose the referee."""
     passes = int(limits.number("validation_passes", 2, 2)) if "multi-pass" in types else 1
     own = _limits(limits, limits.number("validation_time", 60), "validation_memory", "validation_output", 64)
     if validator is None:

@@ -1,4 +1,4 @@
-"""Which job is next, how long it will take, and how many may run at the same time.
+"""Schedule jobs: which is next, how long it will take, and how many may run at the same time.
 
 Jobs of the lowest turn go first: callers use turns when they need one result before another. Within a turn the longest
 expected job goes first, so that a batch does not end with one long job on one core. The expectation is the mean CPU

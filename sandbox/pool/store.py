@@ -114,7 +114,7 @@ class Store:
 
     def _done(self, key: tuple[Any, ...], writing: asyncio.Future[Written]) -> None:
         if writing.cancelled() or writing.exception() is not None:
-            del self._entries[key]  # the next who asks tries again
+            del self._entries[key]  # the next caller tries again
             return
         self.kept_bytes += writing.result().size
         self._trim()
@@ -171,7 +171,7 @@ class Store:
             raise ConnectionError(f"the supervisor is gone: {error}") from error
 
     def close(self) -> None:
-        """End the thread; who waits gets a ConnectionError. Safe to call twice."""
+        """End the thread; a waiting caller gets a ConnectionError. Safe to call twice."""
         if not self._closed:
             self._closed = True
             self._sock.shutdown(socket.SHUT_RDWR)  # which ends a send
@@ -215,6 +215,6 @@ class ReceivedProblems:
 
 
 def _key(problem: Problem) -> tuple[Any, ...]:
-    """By identity of what a case holds: to compare or hash megabytes for each program would cost what it is to save."""
+    """Key by identity of what a case holds: comparing or hashing megabytes per program would cost what it saves."""
     parts = tuple(tuple(id(getattr(case, name)) for name in _OF_A_CASE) for case in problem.cases)
     return (*(getattr(problem, name) for name in _SMALL), parts)

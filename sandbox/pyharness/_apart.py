@@ -8,7 +8,7 @@ other object stays where it is, and the test holds a handle: its methods, items 
 handle would decide itself (is it equal, true, contained, a subset?) is nothing that the test may believe: the test is
 lost then, as it is where a value cannot cross, and is run in another way, or is not held.
 
-Doubt, so that the test holds weakly at best, is what may stand for a value or for an object of the preamble's: a
+Doubt, so that the test holds weakly at best, is what may represent a value or an object of the preamble's: a
 function got out of data, and a handle that is asked as one of those would be. Where an object of the preamble's classes
 cannot cross as all that it is, the program beside the test decides, weakly.
 """
@@ -83,7 +83,7 @@ class Caller(ObjectWire):
         self.raised: list[BaseException] = []
         """By the program, but for what ends a loop over an iterator or a row of its own."""
         self.calls = 0
-        self.turn = sys.modules["threading"].RLock()  # imported by our caller, who minds its hooks
+        self.turn = sys.modules["threading"].RLock()  # imported by our caller, which handles its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
         self.handles: dict[tuple[int, int], Any] = {}
         self.classes_of_handles = HandleClasses(
@@ -98,12 +98,12 @@ class Caller(ObjectWire):
         self.offered: dict[int, Iterable[str]] = {}
         """Attributes of the program's objects, by number."""
         self.apis: set[int] = set()
-        """Targets that stand for no plain value: what the test had made by a class of the program's, and its
+        """Targets that represent no plain value: what the test had made by a class of the program's, and its
         attributes, and what it asks for something that no plain value has."""
         self.asked: set[str] = set()
         """Names of methods that the classes of the program's have: those may return their object."""
         self.doubt = False
-        """Something that may stand for a value or an object of the preamble's was asked as one: the test holds, at
+        """Something that may represent a value or an object of the preamble's was asked as one: the test holds, at
         best, weakly.
         """
         self.theirs: frozenset[str] = frozenset()
@@ -247,7 +247,7 @@ class Caller(ObjectWire):
     def _error(
         self, names: list[str], args: list[Any], attributes: dict[str, Any], text: str, own: Any = None
     ) -> BaseException:
-        """By the nearest class that is known here; `own` is asked for what that has not.
+        """Return an error of the nearest class that is known here; `own` is asked for what that has not.
 
         Raises LookupError, and TypeError for what makes no exception.
         """
@@ -306,7 +306,7 @@ class Caller(ObjectWire):
         return self.found[-1]
 
     def look_at(self, cls: type, attributes: dict[str, Any]) -> None:
-        """See what may stand for a method: of the names that the class itself does not use."""
+        """Note what may represent a method: of the names that the class itself does not use."""
         odd = {
             name
             for name, value in attributes.items()

@@ -41,7 +41,7 @@ _FLUSH_FAILED: Final = 120
 WORDS: Final = re.compile(
     r"__del__|detach|Buffered|TextIOWrapper|FileIO|exec|open|/dev/|/proc/|multiprocessing|ProcessPoolExecutor|concurrent|setrlimit"
 )
-"""In the text of whatever `mark` would find something in."""
+"""Pattern that occurs in every text in which `mark` would find something."""
 
 
 _MARK: Final = "needs of the program"

@@ -27,7 +27,7 @@ OFFERED: Final = ("call", *ASKED, *_OPERATORS, *_GENERATORS)
 
 
 def offered_by(value: Any) -> list[str]:
-    """Which of OFFERED an object's class has."""
+    """Return the names of OFFERED that an object's class has."""
     found: dict[str, Any] = {}
     for kind in reversed(type(value).__mro__):  # not by getattr, which would find what the class of classes has
         found |= vars(kind)

@@ -7,7 +7,7 @@ that derives from one of the preamble's crosses as one of that.
 
     message   [roots, [[number, kind, parts], ..]], and numbers that the sender does not use any more
 
-What a message says may be a lie: it is checked as far as the reader's own process needs it. Work is bounded by the
+The content of a message may be false: it is checked as far as the reader's own process needs it. Work is bounded by the
 limits of the two runs, for what one side spends on the other's objects is never a reason to judge another way.
 """
 
@@ -408,5 +408,5 @@ def _is_left(method: Any) -> bool:
 
 
 def _rank(made: Any) -> int:
-    """Objects are filled first, for their attributes may tell their hash, and what is hashed last."""
+    """Objects are filled first, for their attributes may determine their hash, and what is hashed last."""
     return 0 if type(made) not in _KINDS else 1 if type(made) in (list, deque, bytearray) else 2

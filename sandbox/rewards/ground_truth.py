@@ -32,7 +32,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 """Columns of a row that may hold the truth, the surest first."""
 _INSIDE: Final = ("ground_truth", "test_cases", "tests", "test", "assert_case", "test_list")
-"""Keys under which the tests lie deeper."""
+"""Keys under which the tests are nested."""
 _LONG: Final = "an integer of more than 4,300 digits"
 _FORMS: Final = (
     "give a problem as JSON (Problem.to_json), {inputs, outputs[, fn_name]}, a list of {input, output}, or asserts"

@@ -165,7 +165,7 @@ def _verl_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _read_trl(returned: Any) -> Any:
-    """One per completion; None and NaN are "does not apply"."""
+    """Return the reward of one completion; None and NaN are "does not apply"."""
     values = _listed(returned)
     if not isinstance(values, list | tuple) or len(values) != 1:
         raise BadReward(f"returned {_shown(returned)}: return a list with a number, or None, per completion")
@@ -199,7 +199,7 @@ STYLES: Final[dict[str, Style]] = {
         ),
     )
 }  # fmt: skip
-"""By name."""
+"""Styles by name."""
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------

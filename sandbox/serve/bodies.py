@@ -52,7 +52,7 @@ async def receive_body(scope: Scope, receive: Receive, place: Place, bounds: Bou
 
 
 def _declared(scope: Scope) -> int:
-    """Bytes that the head announces; 0 where it says nothing."""
+    """Bytes that the head announces; 0 where it has no length."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) < 20:
             return int(value)

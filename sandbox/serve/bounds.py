@@ -44,7 +44,7 @@ class Bounds:
     send_s: float = 30.0
     """Seconds for a client that reads no answer."""
     sessions: int = 64
-    """Python sessions that live at once."""
+    """Python sessions that are open at once."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -27,7 +27,7 @@ from sandbox.serve.bodies import receive_body
 from sandbox.serve.service import Service
 
 OPEN_PATHS: Final = frozenset({"/health"})
-"""Answered without a token: they tell nothing of programs."""
+"""Answered without a token: they show nothing of programs."""
 _PART_BYTES: Final = 256 << 10
 _OWN_NAME: Final = socket.gethostname().lower()
 _LOCAL: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
@@ -61,7 +61,7 @@ class Guard:
             self.service.metrics.seconds.observe(time.monotonic() - start)
 
     async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Tell the client. Raises the error where an answer has begun: its end is missing then, which clients see."""
+        """Send the error. Raises it where an answer has begun: its end is missing then, which clients see."""
         if answer.status:
             raise error
         status = self.full.get(scope["path"]) if isinstance(error, Busy) else None
@@ -137,7 +137,7 @@ async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive,
 
 def _check_source(scope: Scope, *, known: bool) -> None:
     """Raise Refused for a request that a web page of another site sent from a browser: by its Origin, or, where no
-    token is asked for, by a Host that somebody else's name server may point here (DNS rebinding). Addresses, names
+    token is asked for, by a Host that another owner's name server may point here (DNS rebinding). Addresses, names
     without a dot, this machine's own and those of a private network belong to no other site.
     """
     host, origin = (_header(scope, name).decode("latin-1").lower() for name in (b"host", b"origin"))

@@ -22,7 +22,7 @@ CONNECTIONS = 4096
 """Limit on open connections; beyond it idle ones are closed, the oldest first."""
 HEAD_BYTES = 64 << 10
 HEAD_S = 20.0
-"""From the first byte of a request, or from the connection, to the end of its head."""
+"""Seconds from the first byte of a request, or from the connection, to the end of its head."""
 KEEP_ALIVE_S = 75
 CLOSING_S = 5.0
 """Seconds to send what is left when a connection closes: a client that reads nothing does not hold it."""

@@ -177,7 +177,7 @@ def _asked(service: Service, job: Job, batch: Job) -> dict[str, Any]:
 
 
 async def _lines(service: Service, jobs: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
-    """One line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
+    """Yield one line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
     left = iter(enumerate(jobs))
     running = set[asyncio.Task[bytes]]()
     try:

@@ -115,7 +115,7 @@ class Service:
                 self._none_in_hand.set()
 
     async def drained(self, seconds: float) -> bool:
-        """Refuse new requests, and wait for those in hand, at most so long. Returns whether all have ended."""
+        """Refuse new requests, and wait at most `seconds` for those in hand. Returns whether all have ended."""
         self.draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -150,7 +150,7 @@ def read_to_end(fd: int) -> bytes:
 
 
 def write_all(data: bytes) -> None:
-    """To stdout."""
+    """Write to stdout."""
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
@@ -179,7 +179,7 @@ def put_file(path: str, content: bytes) -> None:
 
 
 def main(what: str, *given: str) -> None:
-    """In the jail: do one of these, in the working directory. Ends with FAILED, and the number of an OSError."""
+    """Do one of these in the jail, in the working directory. Ends with FAILED, and the number of an OSError."""
     home = os.getcwd()  # a path that needs no permission of the directory itself
     try:
         if what == "pack":

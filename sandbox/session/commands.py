@@ -58,7 +58,7 @@ class CommandJail:
         self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def lay_out(self, files: Mapping[str, bytes], programs: Collection[str] = ()) -> None:
-        """Write files, by relative name; directories are made. They are the commands' own, who may change them.
+        """Write files, by relative name; directories are made. They belong to the commands, which may change them.
         `programs`: names of files that may be run.
 
         Raises OSError where they do not fit or one is there already, SandboxError.

@@ -83,7 +83,7 @@ def take_on(parent: str, work: str, uid: int, library: int, dies: bool) -> None:
     Its names are those of this module, because each further object is one more page that a fork must copy.
     """
     _setsid()
-    _chdir(parent)  # which may lie in a directory of root's; the program's own in it is closed to us
+    _chdir(parent)  # which may be in a directory of root's; the program's own in it is closed to us
     _setresuid(uid, uid, uid)
     _chdir(work)
     if dies:

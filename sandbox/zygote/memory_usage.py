@@ -19,7 +19,7 @@ from typing import Final
 from sandbox.kernel import procfs
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_MAPS_MAX: Final = 1 << 20  # who maps in more pieces than these tell, or hides them, is taken to use all that it maps
+_MAPS_MAX: Final = 1 << 20  # a process with more mappings, or hidden ones, is taken to use all that it maps
 _TABLES: Final = re.compile(rb"^Vm(?:PTE|Swap):\s+(\d+) kB", re.MULTILINE)
 _ALL_SHARED: Final = re.compile(rb"^Shmem:\s+(\d+) kB", re.MULTILINE)
 _SHARES: Final = re.compile(rb"^Pss_(Anon|File|Shmem):\s+(\d+) kB", re.MULTILINE)

@@ -91,7 +91,7 @@ def build_root(
     root_files: str | None = None,
     links: Mapping[str, str] | None = None,
 ) -> None:
-    """As pid 1: build the new root under the directory `root`, make it `/`, and detach the old one.
+    """Build, as pid 1, the new root under the directory `root`, make it `/`, and detach the old one.
 
     `tools` appear at their own paths, `packages` at their `path_in_jail`, `shared` at SHARED. `between` is called when
     the new root is there, and the old one still visible at OLD. What `root_files` holds is shown instead of the

@@ -1,6 +1,6 @@
 """The network of a jail that has one: a loopback interface of its own namespace, with one listening socket.
 
-The socket is handed to the jail's owner, who serves it from outside: whoever connects to it from inside reaches the
+The socket is handed to the jail's owner, who serves it from outside: a process that connects from inside reaches the
 owner, and there is nothing else to reach. No packet leaves the namespace, so nothing has to forward any.
 """
 

@@ -25,7 +25,7 @@ class RunUse:
     """Resources that the processes of a run have used so far."""
 
     cpu_s: dict[int, float]
-    """By process, with the children that it has waited for."""
+    """CPU seconds by process, with the children that it has waited for."""
     tasks: int = 0
     faults: int = 0
     """Pages that had to be read."""

@@ -3,8 +3,8 @@
     first run    copied out of the job          further runs    left in place, while no run has touched it
 
 What a run could leave there for the next would be a note. Where programs have a uid of their own, none can write the
-file, nor set a time: so before each run the times of file and directory are set to 0, and after it they tell what was
-read or changed. Elsewhere the source does not outlive its run. Neither times nor inode tell a run its number.
+file, nor set a time: so before each run the times of file and directory are set to 0, and after it they show what was
+read or changed. Elsewhere the source does not outlive its run. Neither times nor inode show a run its number.
 """
 
 from __future__ import annotations

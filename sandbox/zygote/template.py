@@ -186,13 +186,13 @@ class _Ends(NamedTuple):
     """A template's ends of what connects it with the zygote."""
 
     runs: socket.SocketType
-    """Read by whoever does the next run; the other end is closed when no more will come."""
+    """Read by the process of the next run; the other end is closed when no more will come."""
     reports: int
     """Held by the template alone, so that its death is the end of it."""
 
 
 def _serve(given: list[Any]) -> Following:
-    """In the template: start runs, and report how each ended. Frees what a spare would otherwise have to free."""
+    """Start runs in the template, and report how each ended. Frees what a spare would otherwise have to free."""
     request, fds, setting, ends, left = given
     given.clear()
     request = {**request, "files": ()}  # those are looked at once, by the run that they were placed for
@@ -223,14 +223,14 @@ def _serve(given: list[Any]) -> Following:
 def _plan_spare(setting: ChildSetup, ends: _Ends, code: types.CodeType | None) -> Following:
     """Return the step of a spare for a Python program, with all that it needs looked up."""
     how = setting.how
-    os.closerange(0, STREAMS)  # where a run's descriptors will lie, as they are the lowest
+    os.closerange(0, STREAMS)  # where a run's descriptors will be, as they are the lowest
     _runner.make_ready()
     _held.extend((ends, setting))
     return _await_python, [*ends, setting, (*os.path.split(how.work), how.uid, how.library, how.tier != "A"), [code]]
 
 
 def _spawn_all(request: Request, fds: list[int], setting: ChildSetup, ends: _Ends) -> None:
-    """With the program's identity, which counts us as one of its processes."""
+    """Start runs with the program's identity, which counts us as one of its processes."""
     limits = {**request["limits"], "processes": request["limits"]["processes"] + 1}
     restrain(setting.how, plan_rlimits(setting.how, limits), native=True)
     confine_program(setting.how, (), tool=toolchain_program(request))
@@ -275,7 +275,7 @@ def _keep_spares(reports: int, left: int) -> bool:
 
 
 def _await_python(given: list[Any]) -> Following:
-    """In a spare: wait for a run, then become it.
+    """Wait in a spare for a run, then become it.
 
     It ends when the other end is closed, since no run will come. The code is terse because each object that it touches
     is on a page that is then copied.

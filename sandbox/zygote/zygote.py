@@ -172,7 +172,7 @@ class RequestLoop:
             return _reply(watch.RunOutcome("cancelled")) | {"gathered": []}, []
         outcome = self._attempt(request, fds, self.starter.begin)
         if not outcome.ended or self._may_be_repeated(request, outcome):
-            # Somebody ended the template, or the run: what it complained of is the same somebody's doing.
+            # Another process ended the template, or the run: that process also caused the complaint.
             self._complaint()
             if not request["keep"]:
                 self.source.tidy()
@@ -248,7 +248,7 @@ class RequestLoop:
 
 
 def _let_go(pipes: list[int]) -> None:
-    """The program alone has them from here on: their numbers are closed by whoever received them."""
+    """The program alone has them from here on: their numbers are closed by the process that received them."""
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for fd in pipes:
         os.dup2(null, fd, inheritable=False)

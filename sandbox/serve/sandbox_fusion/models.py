@@ -67,7 +67,7 @@ class DatasetRequest(_Asked):
 
 
 class GetPromptsRequest(DatasetRequest):
-    """Which of the problems: ``limit`` from ``offset`` on."""
+    """Selection of problems: ``limit`` from ``offset`` on."""
 
     offset: int = Field(0, ge=0)
     limit: int = Field(1_000_000, ge=0)

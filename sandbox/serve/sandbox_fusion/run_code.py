@@ -30,7 +30,7 @@ from sandbox.serve.service import Service
 LANGUAGES: Final = {"nodejs": "javascript", "js": "javascript"}
 """Names of SandboxFusion that are not ours."""
 NAMES: Final = ("python", "cpp", "c", "java", "nodejs", "rust", "go")
-"""As SandboxFusion names them; it has no C."""
+"""Names as in SandboxFusion, which has no C."""
 PATIENCE_S: Final = 8.0
 """Clients wait ten seconds longer than compiling and running may take together; then they count the answer as lost."""
 _BACKSTOP_S: Final = 5.0

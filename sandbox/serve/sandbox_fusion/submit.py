@@ -45,7 +45,7 @@ class _Asked:
     problem: dict[str, Any]
     program: Program
     code: str
-    """As it was taken out of the answer."""
+    """Code as it was taken out of the answer."""
     kind: Kind
     tests: list[Any]
     """`test_info` of each."""
