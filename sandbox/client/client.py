@@ -29,7 +29,7 @@ from sandbox.pool.run_as_problem import as_problem, checked_names
 from sandbox.pool.slots import Slots
 
 TRIES: Final = 4
-"""Tries after faults of the sandbox, as a server reports them after its own tries."""
+"""Tries of a job whose server reports a fault of the sandbox, after the server's own tries."""
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _ELSEWHERE: Final = (429, 502, 503)
@@ -261,7 +261,7 @@ class _Failures:
         self.patience_s = patience_s
         self.count = self.broken = 0
         self.since_s: float | None = None
-        """Time of the first failure since a server last answered."""
+        """Time of the first of the failures without an answer between them."""
 
     def add(self, spent_s: float, error: Unreachable, machines: Sequence[Machine]) -> float:
         """Count one, after `spent_s` seconds. Returns how long to leave the server alone. Raises SandboxError."""

@@ -48,12 +48,12 @@ _CONTAINERS: Final = frozenset(
     | {"is_infinite", "is_nan", "is_normal", "is_qnan", "is_signed", "is_snan", "is_subnormal", "is_zero"}
     | {"logical_and", "logical_or", "logical_xor", "max", "min", "quantize", "same_quantum", "strftime", "astimezone"}
 )
-"""Attributes that the test also reads of classes of programs, and of numbers, dates and arrays."""
+"""Methods that a test also calls of programs' classes, and of numbers, dates and arrays."""
 _PLAIN: Final = (str, bytes, list, tuple, dict, set, int, float, complex, deque)
 _DECIDES: Final = frozenset(name for kind in _PLAIN for name in dir(kind) if name[:1] != "_") - _CONTAINERS
 """Methods of plain values, by which what a function has returned would say itself that it is right."""
 _TOLD: Final = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__wrapped__")
-"""Special names of a handle that a test may read. Others are looked for by protocols, which it has no part in."""
+"""Special names of a handle that a test may read. Others are looked up by protocols, not by the test."""
 _PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
     "next": (StopIteration,), "getitem": (LookupError,), "getattr": (AttributeError,), "len": (TypeError,),
 }  # fmt: skip

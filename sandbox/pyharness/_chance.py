@@ -1,4 +1,4 @@
-"""Chance in a run: a program's is the same in every run of a case; that of a judge of programs is a secret.
+"""Chance in a run: a program's is the same in every run of a case; that of a referee is a secret.
 
 Generators that take their seed from the operating system (`secrets`, `uuid4`, `SystemRandom`) are left alone.
 """

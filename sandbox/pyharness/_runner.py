@@ -4,8 +4,8 @@ What is the same for every run is done once, before the fork (`prepare`), and th
 that follow (descriptor 5, closed before the program's first line runs).
 The job is read from descriptor 3 (marshalled), the answer is written to descriptor 4 as `nonce + JSON`. No expected
 output is here. A function's result is sent as a value and compared elsewhere, so a forged frame can only say
-what he could have returned. The nonce is fetched from the job after the last step: for an assert problem it is the
-completion token.
+what the program could have returned. The nonce is fetched from the job after the last step: for an assert problem it
+is the completion token.
 """
 
 from __future__ import annotations

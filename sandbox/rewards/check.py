@@ -261,7 +261,7 @@ class _Caller:
             self.sock, theirs = inherited.connected_sockets()
             undo.callback(self.sock.close)
             with theirs:
-                self.directory = reserve_directory()  # ours to remove, however its process ends, or whichever is next
+                self.directory = reserve_directory()  # ours to remove, however this or a later process ends
                 os.mkdir(self.directory, 0o700)
                 undo.callback(remove_tree, self.directory)
                 fd = str(theirs.fileno())

@@ -36,7 +36,7 @@ class Bounds:
     queue: int = QUEUE
     """Requests in hand, including running ones."""
     body_bytes: int = BODY_BYTES
-    """Bytes of one body."""
+    """Bytes of one request."""
     held_bytes: int = HELD_BYTES
     """Bytes of the bodies of all requests in hand."""
     body_s: float = 30.0

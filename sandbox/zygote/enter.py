@@ -60,7 +60,7 @@ def packages_are_moved(packages: dict[str, list[str]]) -> bool:
 
 def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
     """Import from now on in the way that programs do."""
-    apart = tier == "B" and os.geteuid() == 0  # they are another user's, which may not open what we may
+    apart = tier == "B" and os.geteuid() == 0  # programs are another user's: they may not open what we may
     return Library(namespaces.interpreter_roots(), _paths(packages)) if apart else Library()
 
 

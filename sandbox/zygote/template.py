@@ -186,7 +186,7 @@ class _Ends(NamedTuple):
     """A template's ends of what connects it with the zygote."""
 
     runs: socket.SocketType
-    """Read by the process of the next run; the other end is closed when no more will come."""
+    """Read by the process that does the next run; the other end is closed when no more will come."""
     reports: int
     """Held by the template alone, so that its death is the end of it."""
 
