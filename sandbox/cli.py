@@ -136,7 +136,7 @@ def _program(options: argparse.Namespace) -> Program:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ValueError for a key that stands twice, of which `json` would take the last."""
+    """Return the object of these pairs. Raises ValueError for a repeated key, of which `json` would take the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

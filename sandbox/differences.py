@@ -1,4 +1,4 @@
-"""What a person sees of a failed case: its input, what was expected beside what was got, and how the program ended.
+"""Show a failed case to a person: its input, the expected output beside the actual one, and how the program ended.
 
 Every line is printable: nothing that a program wrote moves a cursor, sets a colour or forges a line.
 """
@@ -95,7 +95,7 @@ def _texts(problem: Problem, case: Case, result: CaseResult) -> list[str]:
 
 
 def _ending(result: CaseResult) -> str:
-    """How the program ended, where the message does not say so."""
+    """Return how the program ended, where the message does not say so."""
     if result.signal is not None:
         return "" if "ended by" in result.message else f"ended by signal {result.signal}"
     if result.exit_code is None or "exit code" in result.message:
@@ -175,7 +175,7 @@ def _changed(rows: Rows, theirs: Rows) -> Iterator[str]:
 
 
 def _pair(one: str | None, other: str | None) -> tuple[str | None, str | None]:
-    """Two rows that stand for each other, each from a little before they differ."""
+    """Two rows that correspond, each from a little before they differ."""
     same = 0
     if one is not None and other is not None:
         same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
@@ -183,7 +183,7 @@ def _pair(one: str | None, other: str | None) -> tuple[str | None, str | None]:
 
 
 def _clipped(row: str, at: int) -> str:
-    """At most _WIDTH characters of the row, which hold the one at this place."""
+    """Return at most _WIDTH characters of the row, which hold the one at this place."""
     start = max(0, at - _BEFORE) if len(row) > _WIDTH and at > _WIDTH - _BEFORE else 0
     end = start + _WIDTH
     return "…" * (start > 0) + row[start:end] + "…" * (end < len(row))

@@ -11,11 +11,11 @@ class SandboxError(Exception):
 
 
 class InvalidProblem(SandboxError, ValueError):
-    """The problem cannot be judged as it stands; the message names field, value and way out."""
+    """The problem cannot be judged as it is; the message names field, value and way out."""
 
 
 class InvalidProgram(SandboxError, ValueError):
-    """The files of a program cannot lie in one directory; the caller who composed them is at fault."""
+    """The files of a program cannot be in one directory; the caller who composed them is at fault."""
 
 
 class WrongType(InvalidProblem, InvalidProgram, TypeError):
@@ -39,7 +39,7 @@ class AccessDenied(SandboxError, PermissionError):
 
 
 class Starved(SandboxError):
-    """The machine was so slow, or so short of memory, that the end of a run says nothing of a program; another try may
+    """The machine was so slow, or so short of memory, that a run's end shows nothing about the program; another try may
     help.
     """
 
@@ -70,8 +70,8 @@ class Deaths:
     """Counts the deaths of judges under one job.
 
     A death before the program is in a jail does not count against the program. Chance kills a worker in a moment
-    (memory, a signal), but makes it hang only if the machine stands still longer than every margin; so fewer hangs
-    decide, and each costs a whole deadline. A starved run accuses nobody: it is tried again.
+    (memory, a signal), but makes it hang only if the machine stops for longer than every margin; so fewer hangs
+    decide, and each costs a whole deadline. A starved run does not count: it is tried again.
     """
 
     def __init__(self, hangs_max: int = HANGS_MAX) -> None:
@@ -139,7 +139,7 @@ _WAYS_OUT: Final = {
 
 
 def is_shortage(error: BaseException) -> TypeGuard[OSError]:
-    """Return whether the machine, or this process, has run out of something: no program is to blame."""
+    """Return whether the machine, or this process, has run out of something: no program is at fault."""
     return isinstance(error, OSError) and error.errno in _WAYS_OUT
 
 

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Final, TextIO
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""By which a person or a supervisor ends a command."""
+"""Signals by which a person or a supervisor ends a command."""
 ONE_WISH_S: Final = 0.3
 """`timeout` and a shell that ends send their signal twice: within these seconds that is one request."""
 

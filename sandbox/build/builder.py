@@ -32,11 +32,9 @@ _DISK: Final = re.compile(
     r"^(?![^:\n]*:\d+:|\s*\d* \|)[^\n]*(?:File size limit exceeded|file too large|No space left on device)",
     re.MULTILINE | re.IGNORECASE,
 )
-"""How compilers say that a file met its limit, or the work directory's; not in a line about the source, or of it."""
+"""Message of a compiler that a file met its limit or the work directory's; not in a line about the source, or of it."""
 _ELF: Final = b"\x7fELF"
-_KILLED: Final = (
-    b"Killed signal terminated program "  # gcc of a part of its own: somebody else's doing, unless it recurs
-)
+_KILLED: Final = b"Killed signal terminated program "  # gcc of a part of its own: caused from outside, unless it recurs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Builder:
     def build(self, jail: Jail, unit: Unit, *, cancel_fd: int | None = None) -> Build:
         """Compile a unit. Raises SandboxError for failures of the sandbox; the compiler's complaints are in the log.
 
-        A compiler waits for nothing but the machine, so its wall limit says nothing of the source: Starved.
+        A compiler waits for nothing but the machine, so its wall limit shows nothing about the source: Starved.
         """
         try:
             return self._build(jail, unit, cancel_fd)

@@ -2,9 +2,9 @@
 
     Problem x Program (x test) ──▶ Unit: files and argv of a compilation ──▶ built artefact ──▶ Run
 
-Text goes around the program, never into it. A test beneath a program stands between names that nobody can know who
-has not seen both, and what begins the run asks for them: above an open comment, a condition or another `main` nothing
-is built or complete.
+Text goes around the program, never into it. A test beneath a program is placed between names that can be known only
+from both, and the code that begins the run refers to them: above an open comment, a condition or another `main`
+nothing is built or complete.
 """
 
 from __future__ import annotations
@@ -133,13 +133,13 @@ def compose(
 
 
 def _is_inside(test: str) -> bool:
-    """Whether a test closes more braces than it opens: it begins in a class that the program has left open."""
+    """Return whether a test closes more braces than it opens: it begins in a class that the program has left open."""
     braces = [found[1] for found in _BRACE.finditer(test)]
     return braces.count("}") > braces.count("{")
 
 
 def _beneath(harness: LanguageHarness, problem: Problem, source: str, test: str) -> str:
-    """What stands under the program `source`, with SANDBOX_TOKEN in it."""
+    """Return the code to put under the program `source`, with SANDBOX_TOKEN in it."""
     if harness.rename_main:
         test = _MAIN.sub(rf"\1 {harness.rename_main}()", test)
     marks = callee(problem.fn_name or "", f"{problem.preamble}\n{source}")
@@ -154,7 +154,7 @@ def _beneath(harness: LanguageHarness, problem: Problem, source: str, test: str)
 
 
 def _compiler_argv(language: Language, parts: Iterable[str], layout: ProgramLayout, artifact: str) -> tuple[str, ...]:
-    """What the program chose is put in as it is: a name is no format, and as ./NAME no option."""
+    """Return the compiler's argv, with the program's names unchanged: a name is no format, and as ./NAME no option."""
     chosen: dict[str, Sequence[str]] = {
         "{source}": [f"./{name}" for name in layout.compiled],
         "{start}": ["-start", layout.start] if layout.start else [],
@@ -195,7 +195,7 @@ def environment_variables(language: Language, limits: Limits) -> tuple[tuple[str
 
 
 def job(problem: Problem, wanted: dict[str, Any]) -> bytes:
-    """What a harness reads from its job descriptor, before the nonce. `args` is JSON that the problem has checked."""
+    """Return the bytes that a harness reads from its job descriptor before the nonce. `args`: JSON, already checked."""
     asserts = problem.kind == "assert" or wanted.get("asserts", False)
     head = json.dumps({"kind": problem.kind, "fn_name": problem.fn_name, "asserts": asserts})
     args = wanted.get("args") or "null"

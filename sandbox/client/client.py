@@ -29,7 +29,7 @@ from sandbox.pool.run_as_problem import as_problem, checked_names
 from sandbox.pool.slots import Slots
 
 TRIES: Final = 4
-"""For our faults, as a server reports them after its own tries."""
+"""Tries of a job whose server reports a fault of the sandbox, after the server's own tries."""
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _ELSEWHERE: Final = (429, 502, 503)
@@ -47,9 +47,9 @@ class Client:
     """Judges on other machines as `Pool` does here: the same methods, results and errors.
 
     `urls`: a server, or several, of which the least busy is asked. `token`: what they were started with. `at_once`:
-    requests to each of them at a time; others wait, the lowest turn goes first. `patience_s`: for so long no server may
-    be reachable before SandboxError is raised; one whose queue is full is waited for. Raises ValueError for a URL that
-    is none. Connections are made on the first await. Raises ImportError where aiohttp is missing.
+    requests to each of them at a time; others wait, the lowest turn goes first. `patience_s`: seconds that no server
+    may be reachable before SandboxError is raised; one whose queue is full is waited for. Raises ValueError for a URL
+    that is none. Connections are made on the first await. Raises ImportError where aiohttp is missing.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Client:
                 await self._sleep(_pause(faults))
 
     async def _choose(self) -> Machine:
-        """The least busy server of those that may be asked now; waits where there is none."""
+        """Return the least busy server that may be asked now; waits while there is none."""
         while True:
             now = asyncio.get_running_loop().time()
             ready = [machine for machine in self._machines if machine.not_before <= now]
@@ -261,10 +261,10 @@ class _Failures:
         self.patience_s = patience_s
         self.count = self.broken = 0
         self.since_s: float | None = None
-        """When the first of those without an answer between them was."""
+        """Time of the first of the failures without an answer between them."""
 
     def add(self, spent_s: float, error: Unreachable, machines: Sequence[Machine]) -> float:
-        """Count one, after so many seconds. Returns how long to leave the server alone. Raises SandboxError."""
+        """Count one, after `spent_s` seconds. Returns how long to leave the server alone. Raises SandboxError."""
         now = time.monotonic()
         self.count += 1
         if spent_s > _REACHED_S:

@@ -62,7 +62,7 @@ class Machine:
         self.workers = 1
         """Programs that it judges at the same time, as far as known."""
         self.body_bytes = sys.maxsize
-        """Of the longest request that it reads."""
+        """Size of the longest request that the server reads."""
         self.known = False
         self._names: OrderedDict[int, tuple[Problem, str]] = OrderedDict()
         self.not_before = 0.0

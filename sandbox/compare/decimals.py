@@ -27,7 +27,7 @@ def read_decimal(text: bytes | str) -> Decimal | None:
 def is_within(
     number: Decimal | None, target: Decimal | None, absolute: Decimal | None, relative: Decimal | None
 ) -> bool:
-    """Whether a finite number is no further from the target than one of the tolerances that are given."""
+    """Return whether a finite number is no further from the target than one of the tolerances that are given."""
     if number is None or target is None:
         return False
     context = _context()

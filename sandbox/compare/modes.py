@@ -1,4 +1,4 @@
-"""Does the output match what was expected? Bytes in, a named mode, a plain yes or no.
+"""Compare an output with what was expected: bytes in, a named mode, a plain yes or no.
 
     exact        byte for byte
     lines        line by line, trailing white space of a line and trailing blank lines ignored
@@ -16,7 +16,7 @@ A number is ASCII decimal: sign, digits, one dot, exponent of up to six digits; 
 integers in tokens; in float(eps), -0 is 0, and 1e3 or 1000.0 are 1000, but 0101 is a text and not 101. There nan equals
 nan, and inf or infinity, in any case, one of the same sign, and nothing else. Add a mode by one entry in `MODES`.
 Values of functions are compared with their types, but for lcb (see published.py) and float(eps): its eps reaches the
-floats in them, and an equal float may stand where an integer is expected.
+floats in them, and an equal float is accepted for an expected integer.
 
 All of it takes time that grows with the bytes compared: no pattern here can match one text in two ways.
 """
@@ -75,7 +75,7 @@ def check_mode(mode: str) -> None:
 
 
 def same_result(mode: str, value: Any, expected: Any) -> bool:
-    """Is the decoded result of a function the expected JSON value?"""
+    """Return whether the decoded result of a function is the expected JSON value."""
     if mode.endswith(LISTED):
         mode = mode.removesuffix(LISTED)
         if type(value) is list and len(value) == 1 and same_result(mode, value[0], expected):

@@ -1,7 +1,7 @@
 """Values as they cross the jail's wall: builtin types only, written as tagged JSON, never pickled.
 
 `encode` runs inside, beside the program: only exact builtin types pass, so an int subclass with its own `__eq__` stays
-behind. `decode` and `same` run in the judge, on plain values that can no longer run anybody's code.
+behind. `decode` and `same` run in the judge, on plain values that can no longer run any code.
 
     JSON null, true, text, short integers, floats, lists   as themselves
     {"i": "0x.."}  {"t": [..]}  {"s": [..]}  {"z": [..]}    long int, tuple, set, frozenset
@@ -104,12 +104,12 @@ def _encode_rare(value: Any, kind: type, depth: int, other: Other | None) -> Any
 
 
 def _is(kind: type, module: str, name: str) -> bool:
-    """Of a module that is not imported for this, for whoever forks us pays for what we have loaded."""
+    """Return whether `kind` is `module.name`, without importing the module: every fork pays for what is loaded."""
     return kind is getattr(sys.modules.get(module), name, None)
 
 
 def _scalar(value: Any, kind: type) -> Any:
-    """What a member of an enumeration of numbers or texts stands for, or a scalar of numpy; else None."""
+    """Return the value of a member of an enumeration of numbers or texts, or of a scalar of numpy; else None."""
     if isinstance(value, Enum) and isinstance(value, int | float | str):
         return value._value_
     if kind.__module__ == "numpy" and kind.__name__ != "ndarray" and hasattr(value, "item"):
@@ -135,7 +135,7 @@ def encode_lazy(value: Any, depth: int, other: Other | None = None) -> Any:
 
 @contextmanager
 def acyclic() -> Iterator[None]:
-    """While values are made that hold no cycles: the collector would look through all of them time and again."""
+    """Pause garbage collection while values without cycles are made: it would look through all of them repeatedly."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -254,7 +254,7 @@ def _int(digits: str) -> int:
 
 
 def same(value: Any, expected: Any, eps: str = "") -> bool:
-    """Is a decoded result the expected JSON value, types included?
+    """Return whether a decoded result is the expected JSON value, types included.
 
     True is not 1 and 1.0 is not 1. A tuple counts as a list and an integer key as its text, for JSON has no others.
     Where a float is expected an int of the same value will do. With `eps` a float of the same value will do where an
@@ -285,7 +285,7 @@ def _name(key: Any) -> Any:
 
 
 def _close(value: float, expected: float, eps: str) -> bool:
-    """By the decimals that stand for the numbers when they are printed, as float(eps) compares what is printed."""
+    """Compare by the decimals to which the numbers are printed, as float(eps) compares what is printed."""
     if value == expected or (value != value and expected != expected):
         return True
     if not eps or abs(value) > _FLOAT_MAX or abs(expected) > _FLOAT_MAX or value != value or expected != expected:

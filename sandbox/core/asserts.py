@@ -1,6 +1,6 @@
-"""Whether the asserts of a case ask anything of the program: a case that does not is passed by every program.
+"""Find out whether the asserts of a case test the program: a case whose asserts do not is passed by every program.
 
-The names that only the program can bind are those that the test uses and binds nowhere, at any depth, by whatever
+The names that only the program can bind are the names that the test uses and binds nowhere, at any depth, by whatever
 statement; or binds only after it used them, as in ``area = area(3)``. The preamble's count as the program's, which runs
 after it and may bind them anew.
 """
@@ -24,8 +24,8 @@ _LIBRARY: Final = sys.stdlib_module_names - {"builtins", "gc", "importlib", "ins
 
 
 def says_nothing(text: str, fn_name: str | None = None) -> str:
-    """Why the asserts of ``text`` say nothing of any program; "" where they may say something. Raises what parsing code
-    raises.
+    """Return why the asserts of ``text`` test nothing of any program; "" where they may test something. Raises what
+    parsing code raises.
     """
     tree = ast.parse(text)
     nodes = list(ast.walk(tree))
@@ -50,7 +50,7 @@ def says_nothing(text: str, fn_name: str | None = None) -> str:
 
 
 def _may_fail(node: ast.AST) -> bool:
-    """Whether it is an assert, or what stands for one: ``raise AssertionError``, ``assert_equal(...)`` of a library."""
+    """Return whether it is an assert or the like: ``raise AssertionError``, ``assert_equal(...)`` of a library."""
     match node:
         case ast.Raise(exc=ast.Name(name) | ast.Call(func=ast.Name(name))):
             return name in ("AssertionError", "Exception")
@@ -60,7 +60,7 @@ def _may_fail(node: ast.AST) -> bool:
 
 
 def _reach_program(names: set[str], about: set[str]) -> bool:
-    """Whether one of the names, which no code of the test binds, is the program's, or leads to one that is."""
+    """Return whether one of the names, which no code of the test binds, is the program's, or leads to one that is."""
     return not names <= vars(builtins).keys() or not names.isdisjoint(about | _DYNAMIC)
 
 
@@ -88,7 +88,7 @@ def _globals(table: symtable.SymbolTable) -> Iterator[tuple[str, bool]]:
 
 
 def _from_elsewhere(node: ast.AST) -> bool:
-    """Whether it may reach the program by other names: of a module that it imports, or such as are not written."""
+    """Return whether it may reach the program by other names: of a module that it imports, or unwritten ones."""
     if isinstance(node, ast.ImportFrom):
         names, star = [node.module or ""], node.names[0].name == "*"
     elif isinstance(node, ast.Import):
@@ -139,9 +139,9 @@ def _bound(nodes: list[ast.AST]) -> set[str]:
 
 
 def _may_run(tree: ast.AST) -> bool:
-    """Whether code comes to an assert, as far as names tell: a function runs where what runs names it, or its class.
+    """Return whether code reaches an assert. By names: a function runs where running code names it, or its class.
 
-    Not those of unittest and pytest, which keep a failed assert to themselves; nor what stands under
+    Not those of unittest and pytest, which keep a failed assert to themselves; nor code under
     ``if __name__ == "__main__"``, for tests are no main module here.
     """
     waiting, asleep, named, awake = [("", tree)], dict[str, list[ast.AST]](), set[str](), set[ast.AST]()
@@ -183,6 +183,6 @@ def _written(node: ast.AST) -> set[str]:
 
 
 def _is_run_by_decorator(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a decorator may call it: those of pytest only mark it."""
+    """Return whether a decorator may call it: those of pytest only mark it."""
     return any("pytest" not in {name for part in ast.walk(mark) for name in _written(part)}
                for mark in node.decorator_list)  # fmt: skip

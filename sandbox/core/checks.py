@@ -12,7 +12,7 @@ FILES_MAX: Final = 1000
 NAME_MAX: Final = 1024
 """Bytes, folders included: with the directory of a jail before it, far from the 4,096 of the kernel."""
 NAMES_BYTES_MAX: Final = 24 << 10
-"""As JSON: everything about a run is one message to its jail."""
+"""Size as JSON: everything about a run is one message to its jail."""
 
 
 def check_texts(where: str, noun: object, *names: str, form: str = "text") -> None:
@@ -46,7 +46,7 @@ def check_pairs(where: str, files: object) -> tuple[tuple[str, str], ...]:
 
 
 def check_files(where: str, files: object, error: type[SandboxError]) -> None:
-    """Check names and texts of files; every name must lie below the directory."""
+    """Check names and texts of files; every name must be below the directory."""
     names = [name for name, _ in check_pairs(where, files)]
     if len(names) > FILES_MAX or len(json.dumps(names)) > NAMES_BYTES_MAX:
         raise error(f"{where}: files: more than {FILES_MAX}, or names of more than {NAMES_BYTES_MAX} bytes as JSON")

@@ -18,7 +18,7 @@ _WIDEST: Final = 4
 class Excerpt:
     """The beginning and the end of a text, or all of it where it is short.
 
-    It can always be written: bytes that are not UTF-8 and lone surrogates stand in it as escapes, as in `\\xff`.
+    It can always be written: bytes that are not UTF-8 and lone surrogates are in it as escapes, as in `\\xff`.
     """
 
     head: str
@@ -26,7 +26,7 @@ class Excerpt:
     size: int = 0
     """Bytes of the whole, in UTF-8."""
     sha256: str = ""
-    """Of the whole, in hexadecimal; "" where `head` is the whole, to the byte."""
+    """SHA-256 of the whole, in hexadecimal; "" where `head` is the whole, to the byte."""
 
     @classmethod
     def of(cls, text: str | bytes, limit: int = EXCERPT_CHARS) -> Excerpt:
@@ -38,7 +38,7 @@ class Excerpt:
 
     @property
     def whole(self) -> bool:
-        """Whether `head` is the text, without anything left out or escaped."""
+        """True when `head` is the text, without anything left out or escaped."""
         return not self.sha256
 
     def to_json(self) -> str | dict[str, Any]:
@@ -55,7 +55,7 @@ class Excerpt:
         return cls(value["head"], value["tail"], value["bytes"], value["sha256"])
 
     def __str__(self) -> str:
-        """For people: without control characters, and with the size of the whole where something is left out."""
+        """Return text for people: without control characters, with the size of the whole where a part is left out."""
         head, tail = (printable(part, "\n\t") for part in (self.head, self.tail))
         return f"{head} … ({self.size} bytes) … {tail}" if tail else head
 

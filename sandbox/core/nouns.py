@@ -37,7 +37,7 @@ def freeze(noun: object, *names: str) -> None:
 
 
 class Verdict(StrEnum):
-    """What a program did. A closed set; values equal names."""
+    """Outcome of judging a program. A closed set; values equal names."""
 
     AC = "AC"  # accepted
     WA = "WA"  # wrong answer
@@ -51,7 +51,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run of a program may use."""
+    """Resources that one run of a program may use."""
 
     cpu_s: float = 4.0
     """CPU seconds of all its processes together; the limit that decides."""
@@ -104,7 +104,7 @@ COMPILE_LIMITS: Final = Limits(
 )
 
 REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
-"""For one run of a checker or an interactor."""
+"""Limits of one run of a checker or an interactor."""
 
 
 _OPTIONAL_TEXTS: Final = {
@@ -120,9 +120,9 @@ class Case:
 
     stdio: `input` is stdin and `expected` is stdout. function: `input` is a JSON list of positional arguments (or, for
     programs in Python, a Python literal of one, such as [{1: 2}]) and `expected` a JSON value. assert: `input` is test
-    code of the problem's language that stands after the program (and brings a `main` of its own where the language
+    code of the problem's language that follows the program (and brings a `main` of its own where the language
     needs one), and `expected` is None.
-    interactive, and stdio with a checker: `expected` is the answer file of the one who decides, and may be None.
+    interactive, and stdio with a checker: `expected` is the answer file of the referee, and may be None.
     """
 
     input: str
@@ -136,7 +136,7 @@ class Case:
     compare: str | None = None
     """stdio: instead of the problem's mode."""
     referee_arguments: tuple[str, ...] = ()
-    """For the checker or the interactor, after those of its convention."""
+    """Arguments of the checker or the interactor, after those of its convention."""
 
     def __post_init__(self) -> None:
         freeze(self, "arguments", "files", "referee_arguments")
@@ -170,7 +170,7 @@ class Subtask:
 class Program:
     """A program: one source, or several files.
 
-    Raises InvalidProgram where the files cannot lie in one directory, WrongType for a field that is no text.
+    Raises InvalidProgram where the files cannot be in one directory, WrongType for a field that is no text.
     """
 
     source: str = ""
@@ -203,12 +203,12 @@ class CaseResult:
     """Names and texts of the files that a checker or interactor (convention kattis) left in its feedback directory.
     They are for the problem's author: they may hold the expected output."""
     got: Excerpt | None = None
-    """Of the first 20 cases that failed, what the program said: its output, the value that its function returned (as
-    JSON, or its repr where it has no JSON form), the values that the calls of the failed assert gave, what it told the
+    """Output in the first 20 cases that failed: what it printed, the value that the program's function returned (as
+    JSON, or its repr where it has no JSON form), the values that the calls of the failed assert gave, what it sent the
     interactor. Of a run that a limit ended, what it had printed, at most the first 64 KiB. None where nothing is known.
-    The program alone decides what stands here."""
+    The program alone decides what is written here."""
     stderr: Excerpt | None = None
-    """Of the same cases, what the program wrote there, if anything; of more than 64 KiB the two ends."""
+    """Content of stderr in the same cases, if any; of more than 64 KiB the two ends."""
     exit_code: int | None = None
     """None where the program was ended, by a signal or by the sandbox, and where our harness caught its error."""
     signal: int | None = None
@@ -272,13 +272,13 @@ class Judgement:
     node: str = ""
     """The machine that judged, in a cluster; otherwise ""."""
     compile_cause: str = ""
-    """What ended the compiler other than itself, as in ``ProgramRun.cause``."""
+    """Cause that ended the compiler other than itself, as in ``ProgramRun.cause``."""
 
     @property
     def share(self) -> float:
         """The share of cases that passed, from 0 to 1; 0 for a program that does not compile.
 
-        Raises ValueError where judging stopped at a failure: nobody knows what the other cases would have said.
+        Raises ValueError where judging stopped at a failure: the results of the other cases are not known.
         """
         if not self._ran_all:
             raise ValueError(

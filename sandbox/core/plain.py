@@ -1,4 +1,4 @@
-"""Plain values in place of those that numpy, pandas and Parquet hand out."""
+"""Convert values of numpy, pandas and Parquet to plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), bytes})
 _AS_PLAIN: Final = ("tolist", "to_pylist", "as_py")
-"""How arrays, columns and scalars of numpy, pandas and Arrow are asked for what they hold."""
+"""Methods by which arrays, columns and scalars of numpy, pandas and Arrow return what they hold."""
 _MISSING: Final = frozenset({"NAType", "NaTType"})
 _LITERALS_MAX: Final = 1 << 21
 """Parts of a Python literal, each of which takes a few hundred bytes while it is read."""
@@ -77,7 +77,7 @@ def _has_infinity(value: Any) -> bool:
 
 
 def strange_encoding(text: str) -> str:
-    """What the beginning of a text says of the file that it was read from; "" for nothing strange."""
+    """Return what the beginning of a text shows about its file's encoding; "" for nothing strange."""
     if text.startswith(("\ufeff", "\udcef\udcbb\udcbf", "ï»¿")):
         return "begins with a byte order mark (BOM)"
     if text.startswith(("\udcff\udcfe", "\udcfe\udcff", "ÿþ", "þÿ")) or "\0" in text[:4]:

@@ -1,4 +1,4 @@
-"""A problem: test cases, and how to judge by them. One that cannot tell a right program from a wrong one is refused.
+"""A problem: test cases, and how to judge by them. One that passes right and wrong programs alike is refused.
 
 It raises InvalidProblem, which names the field, when it is constructed or read from JSON: so "no tests" can never turn
 into "all tests passed".
@@ -22,7 +22,7 @@ Kind = Literal["stdio", "function", "assert", "interactive"]
 Convention = Literal["testlib", "kattis", "score"]
 
 ARGUMENTS_BYTES_MAX: Final = 16 << 10
-"""As JSON: everything about a run is one message to its jail."""
+"""Size as JSON: everything about a run is one message to its jail."""
 FILES_BYTES_MAX: Final = 64 << 20
 """Per case: they share the work directory with the files of a program."""
 POINTS_MAX: Final = 1e12
@@ -31,9 +31,9 @@ _MODE_LENGTH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Test cases and how to judge by them. Raises InvalidProblem if they cannot tell right from wrong, and WrongType,
-    which is a TypeError too, for an argument of another type. A case, limits, a program or a subtask may be given as
-    its JSON object in `to_json`.
+    """Test cases and how to judge by them. Raises InvalidProblem if they cannot distinguish right from
+    wrong, and WrongType, which is a TypeError too, for an argument of another type. A case, limits, a program or a
+    subtask may be given as its JSON object in `to_json`.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Problem:
     fn_name: str | None = None
     """function problems: "f" or "Solution.method"."""
     preamble: str = ""
-    """Code that runs before the program (Python), or stands above it (compiled languages)."""
+    """Code that runs before the program (Python), or is placed above it (compiled languages)."""
     compare: str = "tokens"
     """A mode of sandbox/compare/modes.py: exact, tokens, float(1e-6), kattis(...), checker and so on."""
     limits: Limits = field(default_factory=Limits)
@@ -53,9 +53,9 @@ class Problem:
     interactor: Program | None = None
     """interactive problems: talks to the program and decides; see sandbox/judging/interactive.py."""
     convention: Convention = "testlib"
-    """How checker or interactor is called, and what its end means; "score" is for checkers."""
+    """Protocol by which checker or interactor is called, and what its end means; "score" is for checkers."""
     referee_limits: Limits | None = None
-    """Of the checker or the interactor; None means REFEREE_LIMITS."""
+    """Limits of the checker or the interactor; None means REFEREE_LIMITS."""
     passes: int = 1
     """Maximum number of runs per case.
 
@@ -125,7 +125,7 @@ def _given(where: str, value: Any, kind: type[Any], *, optional: bool = False) -
 
 
 def _fields_of(where: str, data: Any, kind: type[Any]) -> dict[str, Any]:
-    """What a JSON object says of the fields of a ``kind``. Raises InvalidProblem."""
+    """Return the fields of a ``kind`` that a JSON object gives. Raises InvalidProblem."""
     nullable = {item.name for item in fields(kind) if item.default is None or _is_required(item)}
     try:
         data = plain_value(data)

@@ -1,4 +1,4 @@
-"""What one run of a program did, for callers that want its output and no verdict."""
+"""The result of one run of a program, for callers that want its output and no verdict."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class ProgramRun:
     signal: int | None = None
     """The signal that ended the program, unless the sandbox sent it."""
     cause: str = ""
-    """What ended the program other than itself: cpu, wall, memory, output, disk, processes, "security: CALL", or crash
-    where it took down every process that ran it. "" where it ended itself, or never ran. Where its runtime says that
-    memory was refused, memory, beside its exit code.
+    """Cause that ended the program other than itself: cpu, wall, memory, output, disk, processes, "security: CALL", or
+    crash where it took down every process that ran it. "" where it ended itself, or never ran. Where its runtime says
+    that memory was refused, memory, beside its exit code.
     """
     message: str = ""
-    """Why it failed, in one line; "" after exit code 0."""
+    """Reason of the failure, in one line; "" after exit code 0."""
     cut: bool = False
-    """The program wrote more than stands in its streams and files."""
+    """The program wrote more than its streams and files hold here."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
     memory_bytes: int = 0
     files: tuple[tuple[str, bytes], ...] = ()
-    """Those that were asked for and are regular files after the run."""
+    """Files that were asked for and are regular files after the run."""
     compiled: bool | None = None
     """None for a language that nothing compiles. False for a program in Python that cannot be parsed."""
     compile_log: str = ""
     compile_cause: str = ""
-    """What ended the compiler other than itself: see ``cause``."""
+    """Cause that ended the compiler other than itself: see ``cause``."""
     compile_s: float = 0.0
     """0 where an equal program was compiled before."""
     queue_s: float = 0.0
@@ -53,7 +53,7 @@ class ProgramRun:
 
     @property
     def crashed(self) -> bool:
-        """Whether it ran and ended with an error that no limit caused."""
+        """True when it ran and ended with an error that no limit caused."""
         return not self.cause and bool(self.exit_code or self.signal)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What this machine can isolate, which languages work, and how fast: `sandbox doctor` and `sandbox bench`."""
+"""Report what this machine can isolate, which languages work, and how fast: `sandbox doctor` and `sandbox bench`."""

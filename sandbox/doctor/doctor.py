@@ -1,4 +1,4 @@
-"""What can this machine isolate? Each mechanism is tried for real in a process of its own; each failure names a repair.
+"""Find out what this machine can isolate. Each mechanism is tried in a process of its own; each failure names a repair.
 
 PASS  user namespace
 FAIL  landlock          ENOSYS ...     repair: boot a kernel of 5.13 or later with landlock in its lsm= list
@@ -83,7 +83,7 @@ def examine() -> Report:
 
 
 def _memory() -> Line:
-    """Whether a pool's programs, a worker for each core, can have what they may have."""
+    """Return a line on whether the programs of a pool, a worker for each core, can have the memory of their limits."""
     told = too_much_memory(cores(), Limits().memory_bytes, has_bytes := memory_bytes())
     repair = "use fewer workers, a lower memory limit, or a container with more memory" if told else ""
     return Line("memory", not told, told or f"{has_bytes / 2**20:,.0f} MiB", repair, needed=False)
@@ -98,7 +98,7 @@ def _mechanisms() -> list[Line]:
 
 
 def _probe() -> dict[str, str]:
-    """What `main` prints; empty where it crashes. Raises Starved."""
+    """Return what `main` prints; empty where it crashes. Raises Starved."""
     for _ in range(_PROBED):
         process = start_process("doctor.doctor", [], [], stdout=PIPE)
         try:

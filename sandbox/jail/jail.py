@@ -2,8 +2,8 @@
 
     judge process ── Run: request + descriptors ──▶ jail ── RunResult ──▶ judge process
 
-stdin is sealed, outputs are capped by RLIMIT_FSIZE and by the watcher, and nobody reads a pipe that a program writes,
-so nothing can block.
+stdin is sealed, outputs are capped by RLIMIT_FSIZE and by the watcher, and no process reads a pipe that a program
+writes, so nothing can block.
 """
 
 from __future__ import annotations
@@ -209,11 +209,11 @@ class Jail:
                 self.finish()
 
     def is_running(self) -> bool:
-        """Whether a process of the current run is alive and not yet exiting. For runs without a series."""
+        """Return whether a process of the current run is alive and not yet exiting. For runs without a series."""
         return self._tree.is_running()
 
     def activity(self) -> tuple[bool, float]:
-        """Whether a thread of the current run is not asleep, and the run's CPU seconds so far. As `is_running`."""
+        """Return whether a thread of the current run is awake, and the run's CPU seconds so far. As `is_running`."""
         return self._tree.activity()
 
     def fileno(self) -> int:
@@ -272,7 +272,7 @@ def find_packages(packages: Packages) -> dict[str, list[str]]:
 
 
 def package_paths(name: str) -> list[str]:
-    """The directories that an installed package lives in; none for a module of the standard library.
+    """The directories that hold an installed package; none for a module of the standard library.
 
     Raises ToolchainMissing.
     """

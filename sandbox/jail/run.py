@@ -42,7 +42,7 @@ class JailedRun:
     code: int | None = None
     """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_memfd`)."""
     source: tuple[int, int] | None = None
-    """Python harness: offset and size, in the job, of the text that lies in the work directory as its main file."""
+    """Python harness: offset and size, in the job, of the text that is the main file of the work directory."""
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
     gather: str | None = None
@@ -54,7 +54,7 @@ class JailedRun:
     environment: tuple[tuple[str, str], ...] = ()
     """Native: variables added to the jail's."""
     runtime: Runtime = _PLAIN
-    """What the runtime needs above the limits."""
+    """Resources that the runtime needs above the limits."""
     series: tuple[int, int] = (0, 0)
     """Number of the program, and how many of its runs are expected from here on: with more than one they start faster.
     The owner calls `Jail.forget` after the last.
@@ -64,7 +64,7 @@ class JailedRun:
     with_tools: bool = False
     """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
     keep: bool = False
-    """What is in the work directory stays for the next run, unless it is more than may be there: then the run ends with
+    """The work directory's content stays for the next run, unless it is more than may be there: then the run ends with
     the cause "disk", and nothing stays. For runs without a series and without `source`.
     """
 
@@ -102,7 +102,7 @@ class RunResult:
     gathered: tuple[tuple[str, bytes], ...] | None = ()
     """Files that were asked for; None when there were more than can be brought back."""
     cut: bool = False
-    """More was written to stdout or stderr than stands here."""
+    """More was written to stdout or stderr than is kept here."""
 
 
 def is_inside(name: str) -> bool:
@@ -139,7 +139,7 @@ class Sent:
         program = None
         if run.program is not None:
             program = len(fds)
-            # Made for each run: times, mode and inode of one that stays would tell a run how many were before it.
+            # Made for each run: times, mode and inode of one that stays would show a run how many were before it.
             fds.append(self._memfd("program", run.program, seal=True))
         files, packed = [], None
         if run.files:

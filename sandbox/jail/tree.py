@@ -138,11 +138,11 @@ class Tree:
         return self._oom_kills > before
 
     def is_running(self) -> bool:
-        """Whether a program's process is alive and not yet exiting."""
+        """Return whether a program's process is alive and not yet exiting."""
         return not all(map(is_ending, self._below()))
 
     def activity(self) -> tuple[bool, float]:
-        """Whether a program's thread is not asleep, or none has begun, and the CPU seconds of its processes so far."""
+        """Return whether a program's thread is awake, or none has begun, and its processes' CPU seconds so far."""
         awake, cpu_s = look_at(below := self._below())
         return awake or not below, cpu_s
 

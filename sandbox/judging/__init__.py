@@ -2,5 +2,5 @@
 
 Consumes  a program and its problem; produces a Judgement
 Waits for the jail, case by case
-Woken by  the end of a run, whoever enforced it
+Woken by  the end of a run, by any cause
 """

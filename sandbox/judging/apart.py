@@ -57,7 +57,7 @@ def run_apart(prepared: PreparedProgram, problem: Problem, case: Case, what: Apa
         done, frame = prepared.finish()
         try:
             tested, said = test.finish()
-        except CompileError:  # told by the run beside the program
+        except CompileError:  # reported by the run beside the program
             return done, frame, None, None
         check_beside(done, limits, test.jail)
         return done, frame, tested, said

@@ -20,7 +20,7 @@ from sandbox.judging.assert_state import needs_one_process
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """What a jail of the test's own needs to know."""
+    """Data for the jail of a test's own."""
 
     names: tuple[str, ...]
     """Names of the program, unless the test binds them."""
@@ -199,7 +199,7 @@ def _passes_functions(nodes: list[ast.AST]) -> bool:
 
 
 def _tests_preamble(test: ast.expr, names: Names) -> bool:
-    """Whether a name's owner is ambiguous, as in `assert gcd(4, 6) == 2` below a preamble that imports a gcd."""
+    """Return whether a name's owner is ambiguous, as in `assert gcd(4, 6) == 2` below a preamble that imports a gcd."""
     calls = [node.func.id for node in ast.walk(test) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     if any(map(names.is_programs, loaded(test))):
         return False

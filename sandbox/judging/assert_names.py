@@ -1,10 +1,10 @@
-"""Whose is a name that an assert uses: the program's, or the test's own?
+"""Decide whose a name is that an assert uses: the program's, or the test's own.
 
     the program's   what the problem is about (its fn_name, or `f` of a final `check(f)`), and what neither the test nor
                     the preamble binds: at any depth, by whatever statement
     the test's      all else, and with it what a star import of an unknown module or code out of a text may bind
 
-The program's source is not asked: it is written by whoever would like the answer to be another.
+The program's source is not read: its author may gain from a wrong answer.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _BINDERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What test and preamble bind."""
+    """Names that test and preamble bind."""
 
     entry: frozenset[str]
-    """What the problem is about: the program's, unless the test itself binds it."""
+    """Names that the problem is about: the program's, unless the test itself binds them."""
     test: frozenset[str]
     preamble: frozenset[str]
     modules: frozenset[str]
@@ -116,7 +116,7 @@ def _is_opaque(body: list[ast.stmt]) -> bool:
 
 @lru_cache(maxsize=256)
 def _names_in(module: str) -> tuple[str, ...]:
-    """What `from module import *` binds; nothing for a module that we do not know."""
+    """Return the names that `from module import *` binds; none for a module that is not in the table."""
     if module not in _STARS:
         return ()
     found = importlib.import_module(module)

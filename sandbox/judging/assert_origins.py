@@ -1,4 +1,4 @@
-"""Tell whether more than what a problem is about takes part in what its test asks.
+"""Decide whether more than what a problem is about takes part in what its test asks.
 
 `assert f(5) == ref(5)` asks nothing where `ref` too is the program's. A name counts as what the problem is about where
 the problem says so; where it says nothing, one name of the program may take part in a question, whatever it is.
@@ -13,7 +13,7 @@ from typing import Final
 from sandbox.judging.assert_names import Names, loaded
 
 ALWAYS: Final = frozenset({"Solution"})
-"""What a problem is about wherever it is used."""
+"""Names that a problem is about wherever they are used."""
 
 
 def is_doubtful(body: list[ast.stmt], names: Names, modules: set[str]) -> bool:
@@ -43,7 +43,7 @@ def _pour(origins: dict[str, set[str]], goal: str, sources: Iterable[str]) -> bo
 
 
 def _flows(part: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
-    """Which name gets which value, without the order of statements."""
+    """Yield each name with the value that it gets, without the order of statements."""
     for node in ast.walk(part):
         match node:
             case ast.Assign(targets=targets, value=value):

@@ -1,4 +1,4 @@
-"""Tell whether a test sees what only one process has once: two processes would each have their own.
+"""Decide whether a test sees what only one process has once: two processes would each have their own.
 
 the preamble's state     variables and class attributes that change or are drawn, names that the test binds anew
 the interpreter's state  the context of decimals, what an exception was raised from
@@ -36,7 +36,7 @@ _CHANCE: Final = frozenset(
     {"random", "randint", "randrange", "getrandbits", "uniform", "gauss", "choice", "choices", "sample", "shuffle"}
     | {"secrets", "uuid1", "uuid4", "urandom", "time", "time_ns", "monotonic", "perf_counter", "now", "today", "getpid"}
 )
-"""What is another in each process."""
+"""Names of functions whose results differ between processes."""
 _ITERATORS: Final = frozenset(
     {"iter", "map", "filter", "zip", "reversed", "enumerate", "count", "cycle", "repeat", "chain", "islice"}
     | {"accumulate", "starmap", "takewhile", "dropwhile", "product", "permutations", "combinations", "pairwise"}
@@ -79,7 +79,7 @@ def _shares_state(whole: list[ast.stmt], above: list[ast.stmt]) -> bool:
 
 
 def _shares_attributes(nodes: list[ast.AST], reached: list[ast.AST], above: list[ast.stmt]) -> bool:
-    """Whether an attribute is used that a class has, and not its object, and that may change."""
+    """Return whether an attribute is used that a class has, and not its object, and that may change."""
     classes = {node.name: node for node in above if isinstance(node, ast.ClassDef)}
     state = {name for cls in classes.values() for name in _changing_attributes(cls)}
     state |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and _is_of_class(node, classes)}
@@ -126,7 +126,7 @@ def _changed_by(node: ast.AST) -> Iterator[str]:
 
 
 def _is_fixed(value: ast.expr | None) -> bool:
-    """Return whether a variable's value cannot change in place, or is a table that nobody is seen to change."""
+    """Return whether a variable's value cannot change in place, or is a table that no code is seen to change."""
     match value:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             return name in _MADE_FIXED

@@ -58,7 +58,7 @@ class Check:
 
 
 def slot(number: int) -> ast.expr:
-    """Where value `number` of the run belongs."""
+    """Return the place of value `number` of the run."""
     return ast.Name(f"{_SLOT}{number}", ast.Load())
 
 
@@ -226,7 +226,7 @@ def is_affordable(values: list[Any]) -> bool:
 
 
 def _size(value: Any) -> int:
-    """In words or items, at least 1."""
+    """Return the size in words or items, at least 1."""
     if isinstance(value, Fraction):
         return _size(value.numerator) + _size(value.denominator)
     if isinstance(value, int):

@@ -42,7 +42,7 @@ def read_frame(result: bytes, nonce: bytes) -> Frame | None:
 
 
 def _int(digits: str) -> int:
-    """For a caller that has lifted Python's limit: the harnesses write long integers in another form."""
+    """Parse an integer in a caller that has lifted Python's limit: harnesses write long integers in another form."""
     if len(digits) > _DIGITS_MAX:
         raise ValueError("a long integer in decimal")
     return int(digits)

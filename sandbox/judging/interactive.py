@@ -8,7 +8,7 @@ waits for bytes, for the end of either run, or for the caller's cancel; woken by
 
 Who caused what is no race: the end of one side reaches the other, as an end of file, only after its run has been
 reported here, and what is written to a side that has ended is dropped. A side that closes its stdout and goes on is
-told from one that is ending, and the other sees the end of file at once. Who is to blame, in this order:
+distinguished from one that is ending, and the other sees the end of file at once. Which is at fault, in this order:
 
     the program did what no program may              SEC
     the program wrote more than its output limit     OLE
@@ -58,13 +58,13 @@ INTERACTOR_END_S: Final = 60.0
 
 @dataclass(eq=False, slots=True)
 class _Parting:
-    """What a program does on its own after it was rejected."""
+    """Watches a program that was rejected and still runs."""
 
     jail: Jail
     cpu_max_s: float
     """CPU seconds, all in all, after which it is waited for no longer."""
     look: float = 0.0
-    """When it is looked at next."""
+    """Time at which it is looked at next."""
     before: tuple[bool, float] | None = None
 
     def is_over(self, *, moved: bool) -> bool:
@@ -93,7 +93,7 @@ class _Talk:
     """The interactor's: it waits for the program, as long as that may take."""
     parting_cpu_s: float
     rejected: Callable[[], bool]
-    """Called when the interactor has ended: whether the program's further behaviour no longer matters."""
+    """Function called when the interactor has ended: whether the program's further behaviour no longer matters."""
     parting: _Parting | None = None
     heard: bool | None = None
     """The interactor had read something from the program when it ended or was stopped."""

@@ -19,7 +19,7 @@ from typing import Final
 from sandbox.errors import Cancelled
 
 _TICK_S: Final = 0.01
-_LARGE: Final = 64 << 10  # bytes; the slowest comparison takes less than 50 ms for so many
+_LARGE: Final = 64 << 10  # bytes; the slowest comparison of this many takes less than 50 ms
 
 
 def cancellable(cancel_fd: int | None, size: int) -> AbstractContextManager[None]:

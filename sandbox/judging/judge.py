@@ -144,7 +144,7 @@ class _Course:
     """A case was accepted on a completion token."""
     _ahead: deque[tuple[int, python_asserts.Plan | None]] = field(default_factory=deque)
     _plans: dict[int, python_asserts.Plan] = field(default_factory=dict)
-    """Of assert problems in Python, by case."""
+    """Plans of assert problems in Python, by case."""
 
     def run(self, index: int) -> CaseResult:
         """Run one case. Raises CompileError, SandboxError."""
@@ -202,13 +202,13 @@ class _Course:
 
     @cached_property
     def _alone(self) -> bool:
-        """Whether no run is started ahead: compilers, or tests in jails of their own, run between the cases."""
+        """True when no run is started ahead: compilers, or tests in jails of their own, run between the cases."""
         plans = map(self._plan, range(len(self.problem.cases)))
         return self._compiles_each or any(plan is not None and plan.apart is not None for plan in plans)
 
     @property
     def _compiles_each(self) -> bool:
-        """Whether the asserts are compiled with the program, so that a compiler runs between two runs."""
+        """True when the asserts are compiled with the program, so that a compiler runs between two runs."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
     def _try_apart(self, index: int) -> CaseResult | None:

@@ -76,7 +76,7 @@ class Lane:
     """Bytes since the reader last wrote something itself."""
     delivered: int = 0
     copy: ExcerptWriter | None = None
-    """What the writer said, for people."""
+    """Copy of what the writer wrote, for people."""
     shut: bool = False
     """No process can write any more."""
     deaf: bool = False

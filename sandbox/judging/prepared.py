@@ -166,7 +166,7 @@ class PreparedProgram:
         return marshal.dumps({**plain, **job})
 
     def _place_of_source(self, job: bytes, files: Files) -> tuple[int, int] | None:
-        """Return offset and size of the source in the job, where it is to lie beside the program as its file."""
+        """Return offset and size of the source in the job, where it is to be beside the program as its file."""
         if self.layout.files or any(map(_is_source, files)):
             return None
         text = self.layout.source.encode("utf-8", "surrogatepass")  # as marshal writes it
@@ -174,7 +174,7 @@ class PreparedProgram:
 
 
 def _over(first: Files, *layers: Files) -> Files:
-    """Merge files; later ones replace earlier ones of the same name, and any that stand in their way."""
+    """Merge files; later ones replace earlier ones of the same name, and any that are in their way."""
     found = dict(first)
     for layer in filter(None, layers):
         ours = dict(layer)

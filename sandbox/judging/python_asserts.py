@@ -8,8 +8,8 @@
     inside    what neither can decide runs beside the program, guarded by the completion token: `weak`. So does a test
               that held nothing apart and may need more than values (assert_apart.py), and one without assert statements
 
-So no object with its own `__eq__`, no early exit and no patched name can pass the first two. What is the program's and
-what the test's is told by assert_names.py, from test and preamble alone: a program cannot choose to be judged weakly.
+So no object with its own `__eq__`, no early exit and no patched name can pass the first two. assert_names.py
+decides which names are the program's, from test and preamble alone: a program cannot choose to be judged weakly.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Plan:
     apart: Apart | None = None
     """Tried before the steps; where it holds, the judgement is not weak."""
     instead: Plan | None = None
-    """For a program that returned what does not cross: it may be an object of one of the preamble's classes."""
+    """Plan for a program that returned what does not cross: it may be an object of one of the preamble's classes."""
 
 
 class _Unfit(Exception):
-    """This assert cannot be decided outside the jail."""
+    """The assert cannot be decided outside the jail."""
 
 
 @lru_cache(maxsize=64)
@@ -127,7 +127,7 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
 
 
 def _needed(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
-    """Return the statements without those that bind names which no call of the program uses: the test's answers stay
+    """Return the statements but for each that binds names which no call of the program uses: the test's answers stay
     outside the jail.
     """
     if names.opaque or not all(isinstance(node, ast.Assert) or _is_plain(node, names) for node in body):

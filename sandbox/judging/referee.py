@@ -39,8 +39,8 @@ from sandbox.languages.layout import CompileError
 from sandbox.languages.table import LANGUAGES
 
 HARNESS: Final = {"digits": 100_000, "chance": None}
-"""For referees in Python: chance is a secret, and int() of more digits is refused, as plain Python does from 4,300; it
-would take minutes.
+"""Options of referees in Python: chance is a secret, and int() of more digits is refused, as plain Python does from
+4,300; it would take minutes.
 """
 _BRIEF: Final = replace(REFEREE_LIMITS, cpu_s=5.0, wall_s=30.0)
 _PLAIN_OUTPUTS: Final = (b"", b"0\n", b"1\n")
@@ -150,7 +150,7 @@ class Referee:
         return True
 
     def _others(self, case: Case) -> list[tuple[bytes, Limits]]:
-        """Return the outputs that tell whether the referee works: the expected answer or, without one, some others."""
+        """Return the outputs that show whether the referee works: the expected answer or, without one, some others."""
         if case.expected is not None:
             return [(encode_text(case.expected), self.limits)]
         return [(output, _BRIEF) for output in (*_PLAIN_OUTPUTS, encode_text(case.input))]

@@ -1,4 +1,4 @@
-"""What a judged program returned, as text for people: JSON where a value has that form, like the expected one."""
+"""Show the return value of a judged program to people: as JSON where it has that form, like the expected one."""
 
 from __future__ import annotations
 

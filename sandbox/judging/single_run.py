@@ -1,4 +1,4 @@
-"""One run of a program that nobody judges: what it printed, how it ended, what it used."""
+"""One run of a program without a verdict: what it printed, how it ended, what it used."""
 
 from __future__ import annotations
 

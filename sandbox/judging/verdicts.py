@@ -107,7 +107,7 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
 
 
 def _tells(stderr: str, asserted: Sequence[str]) -> bool:
-    """Return whether the texts stand in a line and the one after it, in their order."""
+    """Return whether the texts are in a line and the one after it, in their order."""
     if not asserted:
         return False
     lines = stderr.split("\n")

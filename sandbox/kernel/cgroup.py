@@ -25,13 +25,13 @@ _FILES: Final = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", "memory.failcnt", "cpuacct.usage"),
     2: ("memory.max", "memory.current", "memory.events", "memory.events", "cpu.stat"),
 }
-"""By version: the memory limit; its usage; how many processes were killed for memory; how often the limit was reached;
-and the CPU time.
+"""Files by version: the memory limit; its usage; how many processes were killed for memory; how often the limit was
+reached; and the CPU time.
 """
 
 
 class _Layout(NamedTuple):
-    """Where groups can be created."""
+    """Directories where groups can be created."""
 
     version: int
     folders: tuple[str, ...]
@@ -39,10 +39,10 @@ class _Layout(NamedTuple):
 
 
 class OomCount(NamedTuple):
-    """How often memory ran out, so far."""
+    """Number of times that memory ran out, so far."""
 
     killed: int
-    """Processes of the group that the kernel killed, whoever had used the memory up."""
+    """Processes of the group that the kernel killed, whichever process used the memory up."""
     reached: int
     """Times that the group reached its own limit, and nothing could be reclaimed."""
 
@@ -104,7 +104,7 @@ class Cgroup:
 
 
 def machine_oom_kills() -> int:
-    """Return how many processes this machine's kernel has killed for memory; 0 where /proc does not tell."""
+    """Return how many processes this machine's kernel has killed for memory; 0 where /proc does not show it."""
     with suppress(OSError):
         return _number(b"oom_kill ", _read("/proc/vmstat").encode()) or 0
     return 0

@@ -1,4 +1,4 @@
-"""What a process has from its caller: signals, limits and a umask that exec keeps, and descriptors below 3 or none.
+"""Reset what a process inherits: signals, limits and a umask that exec keeps, and descriptors below 3 or none.
 
 Our processes depend on none of it (`reset_inherited`), nor does what we write in a caller's own process.
 """
@@ -60,7 +60,7 @@ def check_open_files() -> None:
 
 
 def _may_raise_limits() -> bool:
-    """Of the machine's first user namespace, whose root alone may raise hard limits."""
+    """Return whether this is root of the machine's first user namespace, who alone may raise hard limits."""
     with open("/proc/self/uid_map", encoding="ascii") as file:
         first = file.read().split() == ["0", "0", "4294967295"]
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:

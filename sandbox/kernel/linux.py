@@ -25,7 +25,7 @@ NAMESPACE_FLAGS: Final = (
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
-MS_MGC_VALUE, MS_MGC_MASK = 0xC0ED0000, 0xFFFF0000  # the kernel ignores it: our own mounts are told apart by it
+MS_MGC_VALUE, MS_MGC_MASK = 0xC0ED0000, 0xFFFF0000  # the kernel ignores it: our own mounts are recognised by it
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 8, 22, 38, 36

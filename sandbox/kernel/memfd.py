@@ -11,7 +11,7 @@ _SEALED: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fc
 
 
 def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
-    """Create anonymous memory as a file. Sealed, nobody can change its content, and only its owner its times."""
+    """Create anonymous memory as a file. Sealed, no process can change its content, and only its owner its times."""
     with ExitStack() as undo:
         undo.callback(os.close, fd := new_memfd(name))
         written = 0

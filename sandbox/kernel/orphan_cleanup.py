@@ -23,7 +23,7 @@ _NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-(\d+)-.*")
 def reserve_directory(above: str = "") -> str:
     """Return the path of a new directory for this process; removes those of dead owners.
 
-    It lies in `above`, or else in the temp folder, where those of dead owners are searched.
+    It is in `above`, or else in the temp folder, where those of dead owners are searched.
     """
     remove_orphans()
     return os.path.join(above or _temp_folder(), _own_name())
@@ -41,7 +41,7 @@ def group_name(directory: str) -> str:
 def remove_orphans() -> None:
     """Remove directories and cgroups of owners that are dead, or whose pid belongs to another process by now.
 
-    Owners in another pid namespace are left alone, as nothing here tells whether they live.
+    Owners in another pid namespace are left alone, as nothing here shows whether they live.
     """
     for name in filter(_orphaned, cgroup.other_names()):
         cgroup.remove_cgroups(name)
@@ -75,7 +75,7 @@ def _own_name() -> str:
 
 
 def _namespace() -> int:
-    """Return the pid namespace of this process; 0 where the kernel does not tell."""
+    """Return the pid namespace of this process; 0 where the kernel does not show it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

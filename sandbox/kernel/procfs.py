@@ -1,4 +1,4 @@
-"""What the zygote does through /proc: look at all processes of its jail, and choose where pids continue.
+"""The zygote's use of /proc: look at all processes of its jail, and choose where pids continue.
 
 In tier A a program's own /proc shows none of the sandbox's processes: they would reveal how many runs came before. So
 the zygote uses another /proc, which has no path.
@@ -17,7 +17,7 @@ _last_pid = -1
 
 
 def at(path: str) -> str:
-    """Where this process reads what is at `path` below /proc."""
+    """Return the path by which this process reads what is at `path` below /proc."""
     return f"{_root}/{path}"
 
 
@@ -33,7 +33,7 @@ def look_through(place: int, last_pid: int) -> None:
 
 
 def open_last_pid(proc: str) -> int:
-    """For `look_through`; -1 where the kernel has nothing there."""
+    """Open the file that sets the last pid, for `look_through`; -1 where the kernel has none."""
     with suppress(OSError):
         return os.open(f"{proc}/{_PIDS}", os.O_WRONLY | os.O_CLOEXEC)
     return -1

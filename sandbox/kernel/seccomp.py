@@ -7,7 +7,7 @@ network or memory that no limit counts. `socketpair` stays, sockets go. Loading 
     reported  what no honest program calls: the kernel stops the caller and notifies the holder of the listener, who
               records the name and ends the run (SEC). Where the kernel has no listener, these answer EPERM.
     refused   what runtimes probe for and live without (io_uring, clone3, sockets, NUMA): an errno, and the run goes on
-    feigned   what an honest program may call and nobody would miss (sync; chmod where it would reach the user's own
+    feigned   what an honest program may call and does not depend on (sync; chmod where it would reach the user's own
               files): answered as done, and not done
 """
 
@@ -68,7 +68,7 @@ _EACCES: Final[_Table] = {"socket": (41, 198), "connect": (42, 203), "bind": (49
 # ENOSYS lets a libc fall back: clone3 to clone, whose flags a filter can read; memfd to a file, which a limit counts.
 _ENOSYS: Final[_Table] = {
     "clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447), "io_setup": (206, 0),
-    "vmsplice": (278, 75),  # what lies in a pipe so is no process's, and may be two megabytes for each page of it
+    "vmsplice": (278, 75),  # data that it puts in a pipe is no process's, and may be two megabytes for each page of it
 }  # fmt: skip
 _FEIGNED: Final[_Table] = {"sync": (162, 81), "syncfs": (306, 267)}
 # Landlock does not see these: they reach every file that its uid owns, and times any that it may write.
@@ -105,7 +105,7 @@ _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
 _AF_INET, _AF_INET6, _SOCK_DGRAM = 2, 10, 2
 _PROTOCOLS: Final = (0, 6, 17)  # the usual one, TCP, UDP
 NETWORK_CALLS: Final = tuple(_EACCES)
-"""To spare where programs have a network namespace of their own: then sockets of TCP and UDP can be made, no others."""
+"""Calls to spare in a network namespace of the program's own: then sockets of TCP and UDP can be made, no others."""
 _NAMED: Final[_Table] = {**_REPORTED, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
 
 

@@ -1,4 +1,4 @@
-"""What stands below a C++ program of the function kind, and calls its function."""
+"""The code below a C++ program of the function kind, which calls its function."""
 
 from __future__ import annotations
 

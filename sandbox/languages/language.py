@@ -11,7 +11,7 @@ from sandbox.core.nouns import COMPILE_LIMITS, Limits
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a runtime needs in addition to the program's limits."""
+    """Resources that a runtime needs in addition to the program's limits."""
 
     threads: int = 0
     """Threads of its own, added to limits.processes."""
@@ -23,15 +23,15 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class LanguageHarness:
-    """How a program is made to answer a kind of problem: text around it, files beside it, its own start."""
+    """Adaptation of a program to a kind of problem: text around it, files beside it, its own start."""
 
     complete: str
-    """When a run is complete, as the end of a sentence: only then does the harness write the nonce."""
+    """Condition for a complete run, as the end of a sentence: only then does the harness write the nonce."""
     before: str = ""
     after: str = ""
-    """{test} stands for the case's test code; {forget} for lines that end the program's macros; {owner}, {callee},
-    {called}, {types} for how C++ names and calls one. SANDBOX_TOKEN stands here, and in all that this names, for a name
-    that no program knows: what stands above the test can neither take its place nor take it away."""
+    """{test} means the case's test code; {forget} for lines that end the program's macros; {owner}, {callee},
+    {called}, {types} for how C++ names and calls one. SANDBOX_TOKEN means, here and in all that this names, a name
+    that no program knows: the code above the test can neither take its place nor take it away."""
     files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness, beside the source when it is compiled."""
     compile: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Samples:
     adds: str
     """Prints the sum of two whole numbers, one line for one line."""
     fails: str
-    """Ends with an error that nobody catches."""
+    """Ends with an uncaught error."""
     hoards: str
     """Takes memory without end."""
     spins: str
@@ -77,19 +77,19 @@ class Samples:
     broken: str
     """Does not compile."""
     asked: Mapping[str, KindExample]
-    """By kind of problem, one for each that the language has a harness for."""
+    """Examples by kind of problem, one for each that the language has a harness for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
     name: str
     title: str
-    """As people write it."""
+    """Name as people write it."""
     source: str
     """File name of the source."""
     samples: Samples
     suffixes: tuple[str, ...]
-    """Of files that hold its programs."""
+    """Suffixes of files that hold its programs."""
     aliases: tuple[str, ...] = ()
     """Other names that `find` takes."""
     artifact: str = ""
@@ -102,18 +102,18 @@ class Language:
     see: tuple[str, ...] = ()
     """Further paths, as globs, that the toolchain reads outside /usr."""
     package: str = ""
-    """What to install when the toolchain is missing."""
+    """Packages to install when the toolchain is missing."""
     compile: tuple[str, ...] = ()
     together: bool = False
     """All sources of a program are compiled at once; otherwise the one that it starts in (see layout.py)."""
     one_folder: bool = False
-    """They must lie in one directory, under names that begin with a letter or a digit."""
+    """They must be in one directory, under names that begin with a letter or a digit."""
     starts_in_class: bool = False
     """`Program.entry` names a class, no file."""
     compile_files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness that every compilation needs."""
     chance: tuple[str, ...] = ()
-    """Such files that are compiled with a checker or an interactor, so that nobody foresees its random numbers."""
+    """Such files that are compiled with a checker or an interactor, so that its random numbers cannot be foreseen."""
     compile_limits: Limits = COMPILE_LIMITS
     compile_runtime: Runtime = Runtime()
     run: tuple[str, ...] = ()
@@ -124,18 +124,18 @@ class Language:
     harness: Mapping[str, LanguageHarness] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of problem besides stdio."""
     asked_for: tuple[tuple[tuple[str, ...], str], ...] = ()
-    """Words of which one stands in a source, and what that adds to the compile argv."""
+    """Words of which one occurs in a source, and what that adds to the compile argv."""
     header: str = ""
     """A header that is worth compiling ahead, and `precompile` to do so."""
     precompile: tuple[str, ...] = ()
     refused: str = r"(?!)"
     """A pattern: how its runtime says on stderr that memory was refused. It may not match one text in two ways."""
     said: str = r"(?!)(?P<said>)"
-    """A pattern: what its runtime says on stderr of an error that nobody caught; the same holds."""
+    """A pattern: what its runtime says on stderr of an uncaught error; the same holds."""
     crash_has_own_exit_code: bool = False
     """A program that crashes ends by a signal or with an exit code that is none of testlib's verdicts."""
     asserted: tuple[str, ...] = ()
-    """How its runtime says on stderr that an assert did not hold: texts in their order, in one line and the next."""
+    """Texts by which its runtime says on stderr that an assert failed: in their order, in one line and the next."""
 
     def __post_init__(self) -> None:
         if set(self.samples.asked) != set(self.harness):

@@ -1,4 +1,4 @@
-"""Where a program of several files starts, and what of it is compiled: the language's own rule.
+"""Find where a program of several files starts, and what of it is compiled: the language's own rule.
 
     together    C, C++, Java, Go: all its sources are compiled at once; Go's only beside the one that it starts in
     alone       Python, JavaScript, Rust: the one that it starts in, which names the others
@@ -80,7 +80,7 @@ def _plain(name: str) -> str:
 
 
 def _check_name(name: str) -> None:
-    """Every name is an argument of a compiler or stands in its messages. Raises CompileError."""
+    """Check a name, which is an argument of a compiler or occurs in its messages. Raises CompileError."""
     if _UNUSABLE.search(name) or len(name) > NAME_MAX:
         raise CompileError(
             f"the name {quoted(name)} has control characters, or more than {NAME_MAX}; use one like 'util.py'"

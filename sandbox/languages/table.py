@@ -2,7 +2,7 @@
 
 A program is put together for the kind of its problem (`sandbox.build.units`), compiled by `compile` in the jail's work
 directory into `artifact` (kept by content, `sandbox.build`), and started by `run`; a language without `run` is run by
-the warm Python harness. In every argv and environment a name in braces stands for a tool's path ({g++}), a file
+the warm Python harness. In every argv and environment a name in braces means a tool's path ({g++}), a file
 ({source}, {artifact}: as ./NAME), or a number that the run's limits give ({heap_mib}, {stack_kib}). Where a part is
 {source} or {start} and nothing else, the program's names take its place, which are never formats.
 """

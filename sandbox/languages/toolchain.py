@@ -55,7 +55,7 @@ def _behind(name: str, path: str) -> str | None:
 
 
 def _output(argv: Sequence[str]) -> str:
-    """What a tool prints first; empty when it fails. Raises Starved, SandboxError where none can be started."""
+    """Return a tool's stdout; empty when it fails. Raises Starved, SandboxError where none can be started."""
     ours = environment.current() | {"LC_ALL": "C", "RUSTUP_AUTO_INSTALL": "0", "GOTOOLCHAIN": "local"}
     for timeout_s in _TIMEOUTS_S:
         try:
@@ -106,7 +106,7 @@ def toolchain(language: Language) -> str:
 
 @cache
 def roots() -> tuple[str, ...]:
-    """Where the toolchains of all languages are, beside the system's tools and libraries, which every jail shows."""
+    """Return the places of all toolchains, beside the system's tools and libraries, which every jail shows."""
     found: dict[str, None] = {}
     for language in LANGUAGES.values():
         paths = [find_tool(name) for name in language.tools]

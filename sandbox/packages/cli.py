@@ -82,7 +82,7 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def judge_package(options: argparse.Namespace) -> int:
-    """`sandbox judge` with a directory for a problem: one submission, which need not lie in the package. Raises
+    """`sandbox judge` with a directory for a problem: one submission, which need not be in the package. Raises
     SandboxError, OSError.
     """
     from sandbox.packages.programs import Submission, read_program

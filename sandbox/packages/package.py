@@ -32,7 +32,7 @@ class Package:
     version: str
     types: frozenset[str]
     names: tuple[str, ...]
-    """Of the test cases, relative to data/ and without a suffix, in the order of the problem's cases."""
+    """Names of the test cases, relative to data/ and without a suffix, in the order of the problem's cases."""
     problem: Problem
     """`limits.cpu_s` is not yet the time limit."""
     time_limit_s: float | None
@@ -85,7 +85,7 @@ def read_package(path: Path) -> Package:
 
 
 def _referee(validator: Program | None, types: frozenset[str], limits: Keys) -> dict[str, Any]:
-    """Fields of the problem that say who decides."""
+    """Fields of the problem that choose the referee."""
     passes = int(limits.number("validation_passes", 2, 2)) if "multi-pass" in types else 1
     own = _limits(limits, limits.number("validation_time", 60), "validation_memory", "validation_output", 64)
     if validator is None:

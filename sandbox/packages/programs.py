@@ -48,7 +48,7 @@ class Submission:
     in_time: bool = False
     """Its run time bounds the time limit from below."""
     skipped: str = ""
-    """Why it is not judged."""
+    """Reason why it is not judged."""
     notes: tuple[str, ...] = ()
 
 

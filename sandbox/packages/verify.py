@@ -1,4 +1,4 @@
-"""Judges submissions of a package, and compares their verdicts with those that the authors expect.
+"""Judges submissions of a package, and compares their verdicts with the verdicts that the authors expect.
 
 accepted ones ── run ─▶ time limit ─▶ all the others ── run at it ─▶ Judged
 """
@@ -33,9 +33,9 @@ class Judged:
     judgement: Judgement | None = None
     surprises: tuple[str, ...] = ()
     skipped: str = ""
-    """Why it was not run."""
+    """Reason why it was not run."""
     failed: str = ""
-    """Why there is no verdict: the validator or the sandbox failed."""
+    """Reason why there is no verdict: the validator or the sandbox failed."""
 
     @property
     def verdict(self) -> str:

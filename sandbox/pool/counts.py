@@ -1,4 +1,4 @@
-"""What a pool counts: outcomes, and how long they took, in memory that does not grow.
+"""The counts of a pool: outcomes, and how long they took, in memory that does not grow.
 
 A Histogram has buckets whose bounds grow by 5 %, from 10 µs to about 10^5 s; a percentile is the middle of its bucket
 (by ratio), so it is within 2.5 % of the exact one.
@@ -44,9 +44,9 @@ class PoolStats:
     queue_s: float
     """Seconds that judgements waited, summed."""
     queue_delay: Percentiles
-    """Of the judged programs: everything but the judging (queue, transport, failed tries)."""
+    """Seconds of the judged programs in everything but the judging (queue, transport, failed tries)."""
     run_time: Percentiles
-    """Of the judged programs: compiling and running."""
+    """Seconds of the judged programs in compiling and running."""
     cache_hits: int
     """Judgements given that were made for an equal program."""
     recycled: int

@@ -208,7 +208,7 @@ class Link:
         with suppress(asyncio.CancelledError):
             await self.task
         if not self.writer.done():
-            self.sock.close()  # nobody has listened, and so nobody has closed it
+            self.sock.close()  # no task has listened, and so no task has closed it
         deadline = time.monotonic() + _CLOSE_S
         while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - it has a deadline
             await asyncio.sleep(0.005)

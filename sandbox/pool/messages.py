@@ -54,7 +54,7 @@ async def read_pool_message(reader: asyncio.StreamReader) -> Message | None:
 
 
 def receive_pool_message(sock: socket.socket) -> Message | None:
-    """As `read`, on a blocking socket."""
+    """Read as `read`, on a blocking socket."""
     lengths = _exactly(sock, _LENGTHS.size)
     if lengths is None:
         return None

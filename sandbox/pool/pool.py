@@ -54,7 +54,7 @@ __all__ = ["QUEUE_LIMIT", "Pool", "PoolStats"]
 
 T = TypeVar("T")
 QUEUE_LIMIT: Final = 1024
-"""Jobs in progress, those that wait for a worker included."""
+"""Jobs in progress, including jobs that wait for a worker."""
 
 
 class Pool:
@@ -99,7 +99,7 @@ class Pool:
         self._counts = Counts()
         self._once = JudgementCache() if judge_once else None
         self._builds = JudgementCache()
-        """Of programs that are run: whether they compile. Their artefacts are the workers'."""
+        """Results of compiling the programs of runs. Their artefacts are the workers'."""
         self._history = History()
         self._limit_bytes = 0
         """The largest memory limit so far."""
@@ -217,7 +217,7 @@ class Pool:
                 warnings.warn(f"sandbox: {told}", RuntimeWarning, stacklevel=2)
 
     async def _answer(self, job: _Job) -> Answer:
-        """Judge or run now, as a whole or by cases. Of a program that took down whoever ran it, a Judgement."""
+        """Judge or run now, as a whole or by cases. Of a program that took down its judges, a Judgement."""
         self._check_memory(job.problem.limits.memory_bytes)
         async with self._connect().places.place(job.turn):
             ticket = Ticket(self._counts)
@@ -357,7 +357,7 @@ class _Job:
     written: Written
     turn: int
     stop: bool
-    """At the first case that fails."""
+    """Stop at the first case that fails."""
     hangs_max: int = HANGS_MAX
     """Workers that may hang under it."""
     task: Literal["judge", "build", "run"] = "judge"

@@ -6,7 +6,7 @@
 
 The texts are UTF-8, neither escaped nor parsed, so megabytes of tests cost a copy and a checksum. The memory has no
 name in any file system: no program can find it, no full disk matters, and it is gone with the last process that holds
-it, however that ends. It is sealed before anybody else gets it, so what is read is what was hashed.
+it, however that ends. It is sealed before another process gets it, so what is read is what was hashed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What programs can use here: cores, and memory for all workers together."""
+"""Resources that programs can use here: cores, and memory for all workers together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def memory_bytes(groups: Path = _GROUPS, own: Path = _OWN) -> int:
 
 
 def too_much_memory(workers: int, limit_bytes: int, has_bytes: int) -> str:
-    """Return what to say where so many programs at their limit do not fit into the memory that there is; else ""."""
+    """Return what to say where `workers` programs at their limit do not fit into the memory that there is; else ""."""
     if workers * limit_bytes <= has_bytes:
         return ""
     programs = "a program" if workers == 1 else f"{workers} programs at once, each"

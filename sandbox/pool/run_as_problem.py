@@ -1,4 +1,4 @@
-"""A run without a verdict, as the pool has it done: a stdio problem of one case, whose expected output nobody reads."""
+"""A run without a verdict, as the pool does it: a stdio problem of one case, whose expected output is not read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def not_run(done: Judgement) -> ProgramRun:
-    """A program that does not compile, or took down whoever compiled or ran it."""
+    """A program that does not compile, or took down each process that compiled or ran it."""
     who = done.tier, done.language, done.toolchain
     if done.verdict is Verdict.CE:
         log, cause = done.compile_log, done.compile_cause

@@ -1,4 +1,4 @@
-"""Which job is next, how long it will take, and how many may run at the same time.
+"""Schedule jobs: which is next, how long it will take, and how many may run at the same time.
 
 Jobs of the lowest turn go first: callers use turns when they need one result before another. Within a turn the longest
 expected job goes first, so that a batch does not end with one long job on one core. The expectation is the mean CPU
@@ -74,7 +74,7 @@ class History:
     def expected_s(self, problem_key: str, language: str, problem: Problem) -> float:
         """CPU seconds of one program.
 
-        The same number until the mean is a quarter away from it: or of many jobs for one problem, those that came
+        The same number until the mean is a quarter away from it: or of many jobs for one problem, the jobs that came
         while the mean was lower would wait for all that come while it is higher.
         """
         spent = self._spent.get((problem_key, language))

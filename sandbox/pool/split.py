@@ -25,7 +25,7 @@ AskCase = Callable[[int], Awaitable[Judgement]]
 
 
 def lanes(problem: Problem, body_bytes: int, case_s: float | None, idle: int) -> int:
-    """How many workers to use; 1 means that the program is judged as a whole."""
+    """Return how many workers to use; 1 means that the program is judged as a whole."""
     count = len(problem.cases)
     if case_s is None or case_s < CASE_S_MIN or case_s * count < PROGRAM_S_MIN:
         return 1
@@ -48,7 +48,7 @@ def _has_only(noun: Problem | Case, names: set[str]) -> bool:
 
 
 async def judge_apart(ask: AskCase, count: int, width: int, *, stop: bool, first_alone: bool) -> Judgement:
-    """Judge cases 0 to count - 1 by `ask`, `width` at a time, and cancel those that an earlier failure makes needless.
+    """Judge cases 0 to count - 1 by `ask`, `width` at a time, and cancel cases that an earlier failure makes needless.
     `first_alone`: the first case also compiles, and the others use the result.
     """
     work = _Apart(ask, count, stop)

@@ -31,7 +31,7 @@ from sandbox.pool.problem_memfd import ProblemHandle, Written, write
 KEPT_MAX: Final = 1024
 _OWN_FILES: Final = 64
 _WORKER_FILES: Final = 8
-"""Descriptors that a supervisor has for itself, with those that arrive while others go, and for a worker."""
+"""Descriptors that a supervisor has for itself, with the descriptors that arrive while others go, and for a worker."""
 KEPT_BYTES_MAX: Final = 256 * MIB
 _SEND_S: Final = 60.0  # a supervisor that is alive takes a descriptor at once, when it has started
 _MESSAGE_MAX: Final = 256
@@ -84,7 +84,7 @@ class Store:
         self._given: Counter[str] = Counter()
         """Entries by digest: of two problems with equal texts one is sent. Used by the thread alone."""
         self._lost: set[str] = set()
-        """Those that were sent and did not arrive. Used by the thread alone."""
+        """Problems that were sent and did not arrive. Used by the thread alone."""
 
     @asynccontextmanager
     async def hold(self, problem: Problem) -> AsyncIterator[Written]:
@@ -114,7 +114,7 @@ class Store:
 
     def _done(self, key: tuple[Any, ...], writing: asyncio.Future[Written]) -> None:
         if writing.cancelled() or writing.exception() is not None:
-            del self._entries[key]  # the next who asks tries again
+            del self._entries[key]  # the next caller tries again
             return
         self.kept_bytes += writing.result().size
         self._trim()
@@ -132,7 +132,7 @@ class Store:
             self._thread.submit(self._take_back, done.digest, lost)
 
     def _trim(self) -> None:
-        """Drop the least recently used problems, never those that are held."""
+        """Drop the least recently used problems, never one that is held."""
         while len(self._entries) > self.kept_max or self.kept_bytes > self.kept_bytes_max:
             idle = (key for key, entry in self._entries.items() if not entry.holders and entry.written.done())
             if (key := next(idle, None)) is None:
@@ -171,7 +171,7 @@ class Store:
             raise ConnectionError(f"the supervisor is gone: {error}") from error
 
     def close(self) -> None:
-        """End the thread; who waits gets a ConnectionError. Safe to call twice."""
+        """End the thread; a waiting caller gets a ConnectionError. Safe to call twice."""
         if not self._closed:
             self._closed = True
             self._sock.shutdown(socket.SHUT_RDWR)  # which ends a send
@@ -215,6 +215,6 @@ class ReceivedProblems:
 
 
 def _key(problem: Problem) -> tuple[Any, ...]:
-    """By identity of what a case holds: to compare or hash megabytes for each program would cost what it is to save."""
+    """Key by identity of what a case holds: comparing or hashing megabytes per program would cost what it saves."""
     parts = tuple(tuple(id(getattr(case, name)) for name in _OF_A_CASE) for case in problem.cases)
     return (*(getattr(problem, name) for name in _SMALL), parts)

@@ -38,7 +38,7 @@ from sandbox.pool.store import ReceivedProblems
 from sandbox.zygote.guard import end_children
 
 _CANCEL_S: Final = 5.0
-"""A worker that is still busy so long after a cancel is replaced."""
+"""A worker that is still busy this long after a cancel is replaced."""
 
 
 @dataclass(slots=True, eq=False)

@@ -45,7 +45,7 @@ class _Answering(ObjectWire):
     def __init__(self, module: Module, classes: dict[str, type]) -> None:
         super().__init__(module, 1, classes)
         self.kept: list[Any] = []
-        """What stays here, by its number in the test's handles."""
+        """Objects that stay here, by their number in the test's handles."""
         self.places: dict[int, int] = {}
         self.raised: list[BaseException | None] = []
 
@@ -70,7 +70,7 @@ class _Answering(ObjectWire):
         return self.write([value])
 
     def _told(self, error: BaseException) -> list[Any]:
-        """What `_parts_of` says, or its texts where that does not cross."""
+        """Return what `_parts_of` returns, or its texts where that does not cross."""
         self.raised.clear()
         try:
             return self.write(self._parts_of(error))

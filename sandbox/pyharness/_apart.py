@@ -8,7 +8,7 @@ other object stays where it is, and the test holds a handle: its methods, items 
 handle would decide itself (is it equal, true, contained, a subset?) is nothing that the test may believe: the test is
 lost then, as it is where a value cannot cross, and is run in another way, or is not held.
 
-Doubt, so that the test holds weakly at best, is what may stand for a value or for an object of the preamble's: a
+Doubt, so that the test holds weakly at best, is what may represent a value or an object of the preamble's: a
 function got out of data, and a handle that is asked as one of those would be. Where an object of the preamble's classes
 cannot cross as all that it is, the program beside the test decides, weakly.
 """
@@ -48,23 +48,23 @@ _CONTAINERS: Final = frozenset(
     | {"is_infinite", "is_nan", "is_normal", "is_qnan", "is_signed", "is_snan", "is_subnormal", "is_zero"}
     | {"logical_and", "logical_or", "logical_xor", "max", "min", "quantize", "same_quantum", "strftime", "astimezone"}
 )
-"""What classes of programs are asked for too, and numbers, dates and arrays."""
+"""Methods that a test also calls of programs' classes, and of numbers, dates and arrays."""
 _PLAIN: Final = (str, bytes, list, tuple, dict, set, int, float, complex, deque)
 _DECIDES: Final = frozenset(name for kind in _PLAIN for name in dir(kind) if name[:1] != "_") - _CONTAINERS
 """Methods of plain values, by which what a function has returned would say itself that it is right."""
 _TOLD: Final = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__wrapped__")
-"""Of a handle's special names, what a test may read. Others are looked for by protocols, which it has no part in."""
+"""Special names of a handle that a test may read. Others are looked up by protocols, not by the test."""
 _PROTOCOL: Final[dict[str, tuple[type[BaseException], ...]]] = {
     "next": (StopIteration,), "getitem": (LookupError,), "getattr": (AttributeError,), "len": (TypeError,),
 }  # fmt: skip
-"""What these raise to say no more than that they have nothing."""
+"""Errors by which these methods say only that they have nothing."""
 _ITEMS_MAX: Final = 1 << 20
 _DRAINED: Final[type[Any]] = type(iter([0]))
 _PLAIN_HANDLE, _API, _MADE = range(3)
 _RERAISE: Final = opcode.opmap["RERAISE"]
 _DATA: Final = (types.MemberDescriptorType, types.GetSetDescriptorType, type(vars(namedtuple("Row", "x"))["x"]))
 _GARBLED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
-"""What a message raises that no honest side sends."""
+"""Errors that a message raises which no honest side sends."""
 
 
 class Lost(BaseException):
@@ -83,7 +83,7 @@ class Caller(ObjectWire):
         self.raised: list[BaseException] = []
         """By the program, but for what ends a loop over an iterator or a row of its own."""
         self.calls = 0
-        self.turn = sys.modules["threading"].RLock()  # imported by our caller, who minds its hooks
+        self.turn = sys.modules["threading"].RLock()  # imported by our caller, which handles its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
         self.handles: dict[tuple[int, int], Any] = {}
         self.classes_of_handles = HandleClasses(
@@ -96,22 +96,22 @@ class Caller(ObjectWire):
         self.made: set[int] = set()
         """Targets that the test has made by a class of the program's: what they decide is the test's own choice."""
         self.offered: dict[int, Iterable[str]] = {}
-        """What the program's objects have, by number."""
+        """Attributes of the program's objects, by number."""
         self.apis: set[int] = set()
-        """Targets that stand for no plain value: what the test had made by a class of the program's, and its
+        """Targets that represent no plain value: what the test had made by a class of the program's, and its
         attributes, and what it asks for something that no plain value has."""
         self.asked: set[str] = set()
         """Names of methods that the classes of the program's have: those may return their object."""
         self.doubt = False
-        """Something that may stand for a value or an object of the preamble's was asked as one: the test holds, at
+        """Something that may represent a value or an object of the preamble's was asked as one: the test holds, at
         best, weakly.
         """
         self.theirs: frozenset[str] = frozenset()
-        """What objects of the preamble's classes decide: names of their methods and properties."""
+        """Names of methods and properties that objects of the preamble's classes decide."""
         self.found: list[Any] = []
         """The handles in the last message."""
         self.inside: set[int] = set()
-        """Targets of those that were got out of data."""
+        """Targets of the handles that were got out of data."""
 
     def know_classes(self) -> None:
         """Look at what the preamble has made."""
@@ -120,7 +120,7 @@ class Caller(ObjectWire):
         self.theirs = frozenset(name for kind in made for name, at in vars(kind).items() if _is_decided(at))
 
     def proxy(self, name: str) -> Any:
-        """What stands for a name of the program's."""
+        """Return the handle for a name of the program's."""
         made = self._handle(target := {"p": name}, OFFERED)
         self.apis.add(id(target))
         if name in self.makes:
@@ -176,7 +176,7 @@ class Caller(ObjectWire):
         return arg
 
     def _exchange(self, what: str, target: Any, given: list[Any], names: list[str]) -> tuple[str, list[Any]]:
-        """What kind of answer a call has, and its roots. Raises Lost."""
+        """Return the kind of answer of a call, and its roots. Raises Lost."""
         try:
             message = self.write(given)
             gone = self.unused()
@@ -205,7 +205,7 @@ class Caller(ObjectWire):
         return kind, values
 
     def swallowed(self, ended_by: BaseException | None) -> BaseException | None:
-        """What the program raised and no handler of the test's caught: it ended a loop of the test's, or the like."""
+        """Return an error that the program raised and no handler of the test's caught: it ended a loop, or the like."""
         return next((error for error in self.raised if error is not ended_by and not _is_caught(error)), None)
 
     def _taken(self, what: str, target: dict[str, Any], value: Any) -> Any:
@@ -230,7 +230,7 @@ class Caller(ObjectWire):
         return self.handles[number, kind]
 
     def attribute(self, target: dict[str, Any], name: str) -> Any:
-        """What a handle's attribute is. Raises AttributeError for a protocol's, and Lost."""
+        """Return an attribute of a handle. Raises AttributeError for a protocol's, and Lost."""
         if name[:2] == name[-2:] == "__" and name not in _TOLD:
             raise AttributeError(name)
         self.doubt |= name in self.theirs and not self._is_tests(target)
@@ -247,7 +247,7 @@ class Caller(ObjectWire):
     def _error(
         self, names: list[str], args: list[Any], attributes: dict[str, Any], text: str, own: Any = None
     ) -> BaseException:
-        """By the nearest class that is known here; `own` is asked for what that has not.
+        """Return an error of the nearest class that is known here; `own` is asked for what that has not.
 
         Raises LookupError, and TypeError for what makes no exception.
         """
@@ -306,7 +306,7 @@ class Caller(ObjectWire):
         return self.found[-1]
 
     def look_at(self, cls: type, attributes: dict[str, Any]) -> None:
-        """See what may stand for a method: of the names that the class itself does not use."""
+        """Note what may represent a method: of the names that the class itself does not use."""
         odd = {
             name
             for name, value in attributes.items()

@@ -1,4 +1,4 @@
-"""Chance in a run: a program's is the same in every run of a case; that of who decides about programs is a secret.
+"""Chance in a run: a program's is the same in every run of a case; that of a referee is a secret.
 
 Generators that take their seed from the operating system (`secrets`, `uuid4`, `SystemRandom`) are left alone.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _UNITS: Final = (1.0, 1e3, 1e6, 1e9)
-"""In which a clock is read, per second."""
+"""Units in which a clock is read, per second."""
 _NEAR_S: Final = 300.0
 _now: Final = time.time
 
@@ -24,7 +24,7 @@ def fix_chance(seed: int) -> None:
 
 
 def hide_chance() -> None:
-    """Seed them with what nobody knows, also where they are seeded by a clock, which a program can read as well."""
+    """Seed them with an unknown value, also where they are seeded by a clock, which a program can read as well."""
     numbers: Any = sys.modules["random"]
     plain = numbers.Random.seed
 
@@ -39,7 +39,7 @@ def hide_chance() -> None:
 
 
 def _hide_time() -> None:
-    """Let the clocks of `time` go before the program's, for a seed may be any part or text of what they tell."""
+    """Let the clocks of `time` go before the program's, for a seed may be any part or text of what they return."""
     early_s = int.from_bytes(os.urandom(4), "big") >> 4
     for name in ("time", "monotonic", "perf_counter"):
         for suffix, unit in (("", 1), ("_ns", 10**9)):

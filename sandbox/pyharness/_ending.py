@@ -41,14 +41,14 @@ _FLUSH_FAILED: Final = 120
 WORDS: Final = re.compile(
     r"__del__|detach|Buffered|TextIOWrapper|FileIO|exec|open|/dev/|/proc/|multiprocessing|ProcessPoolExecutor|concurrent|setrlimit"
 )
-"""In the text of whatever `mark` would find something in."""
+"""Pattern that occurs in every text in which `mark` would find something."""
 
 
 _MARK: Final = "needs of the program"
 
 
 def mark(code: types.CodeType) -> types.CodeType:
-    """The code with what it needs as a last constant, if it needs anything: told by the words that it uses."""
+    """Return the code with its needs, recognised by the words that it uses, as a last constant if there are any."""
     names, texts, waiting = set[str](), set[str](), [code]
     while waiting:
         found = waiting.pop()
@@ -84,7 +84,7 @@ def meet_needs(code: types.CodeType, source: str, preamble: str) -> tuple[str, .
 
 
 def _write_whole(source: str, preamble: str) -> None:
-    """Let the program's file begin with the preamble, for processes that import it anew; lines are told without it."""
+    """Let the program's file begin with the preamble, for processes that import it anew; line numbers leave it out."""
     with suppress(OSError):
         os.unlink("main.py")
         with open("main.py", "w", encoding="utf-8", errors="surrogatepass") as file:
@@ -156,7 +156,7 @@ def finish(status: int, join_threads: Callable[[], object], needs: tuple[str, ..
             if not needs:
                 return status
     except BaseException:
-        pass  # and again below, where it is told which
+        pass  # and again below, where the failing stream is named
     if not all([_flush("stdout"), _flush("stderr")]):
         status = _FLUSH_FAILED
     sys.stdout = sys.__stdout__

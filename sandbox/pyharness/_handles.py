@@ -1,4 +1,4 @@
-"""What stands in a test for an object that stays in the program's process: its methods ask there.
+"""Handles: a test's stand-ins for objects that stay in the program's process; their methods ask there.
 
 A handle has the special methods that its object has, so that `callable`, `hasattr` and `isinstance` say what they would
 say of the object. What the object would decide itself is refused, whatever it has.
@@ -27,7 +27,7 @@ OFFERED: Final = ("call", *ASKED, *_OPERATORS, *_GENERATORS)
 
 
 def offered_by(value: Any) -> list[str]:
-    """Which of OFFERED an object's class has."""
+    """Return the names of OFFERED that an object's class has."""
     found: dict[str, Any] = {}
     for kind in reversed(type(value).__mro__):  # not by getattr, which would find what the class of classes has
         found |= vars(kind)
@@ -40,7 +40,7 @@ def _full(name: str) -> str:
 
 
 class HandleClasses:
-    """Makes handles; those that offer the same share a class of methods.
+    """Makes handles; handles that offer the same share a class of methods.
 
     ask(what, handle, *args, **keywords), attribute(handle, name), truth(handle), refuse(*operands): what they do.
     """

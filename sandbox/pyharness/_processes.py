@@ -1,7 +1,7 @@
-"""What `multiprocessing` needs that a jail does not have: sockets, and in tier B /dev/shm for named semaphores.
+"""Provide what `multiprocessing` needs and a jail lacks: sockets, and in tier B /dev/shm for named semaphores.
 
     forkserver    listens on a socket: its processes are started as by `spawn`
-    semaphores    lie in memory that processes share by fork, where they can have no name; then `spawn` forks as well,
+    semaphores    are in memory that processes share by fork, where they can have no name; then `spawn` forks as well,
                   and so where a program cannot execute the interpreter
 
 Standard: what `multiprocessing` asks of `_multiprocessing.SemLock`.

@@ -3,9 +3,9 @@
 What is the same for every run is done once, before the fork (`prepare`), and the compiled program is kept for the runs
 that follow (descriptor 5, closed before the program's first line runs).
 The job is read from descriptor 3 (marshalled), the answer is written to descriptor 4 as `nonce + JSON`. No expected
-output is here. A function's result is sent as a value and compared elsewhere, so whoever forges a frame can only say
-what he could have returned. The nonce is fetched from the job after the last step: for an assert problem it is the
-completion token.
+output is here. A function's result is sent as a value and compared elsewhere, so a forged frame can only say
+what the program could have returned. The nonce is fetched from the job after the last step: for an assert problem it
+is the completion token.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _compile(source: str, main: str = _MAIN) -> types.CodeType | str:
 
 
 def _module(name: str, job: Job) -> dict[str, Any]:
-    """The program's module. It finds what lies beside its file; a test in a jail of its own is no file."""
+    """Return the program's module. It finds files beside its own; a test in a jail of its own is no file."""
     main = job.get("main", _MAIN)
     module = types.ModuleType(name)
     module.__dict__.update(__file__=main, __cached__=None, __annotations__={}, __builtins__=sys.modules["builtins"])
@@ -330,7 +330,7 @@ def _arguments(text: str) -> Any:
 
 
 def _function(name: str, module: dict[str, Any]) -> Any:
-    """What the problem names. A method of Solution may be a plain function, and the reverse, as graders take both."""
+    """Return the named function. A method of Solution may be a plain function, and the reverse, as graders allow."""
     cls, _, method = name.rpartition(".")
     if not cls and name not in module and "Solution" in module:
         cls = "Solution"

@@ -7,7 +7,7 @@ that derives from one of the preamble's crosses as one of that.
 
     message   [roots, [[number, kind, parts], ..]], and numbers that the sender does not use any more
 
-What a message says may be a lie: it is checked as far as the reader's own process needs it. Work is bounded by the
+The content of a message may be false: it is checked as far as the reader's own process needs it. Work is bounded by the
 limits of the two runs, for what one side spends on the other's objects is never a reason to judge another way.
 """
 
@@ -58,7 +58,7 @@ def classes_in(module: Module) -> dict[str, type]:
 
 
 def builtin_name(value: Any) -> str | None:
-    """Of a function or type of the interpreter's own, which both sides have."""
+    """Return the name of a function or type of the interpreter's own, which both sides have."""
     if not isinstance(value, type | types.BuiltinFunctionType):
         return None
     name = value.__name__
@@ -96,14 +96,14 @@ class ObjectWire:
         self.seen: dict[int, list[Any]] = {}
         """The parts that both sides know, by number."""
         self.inner: dict[int, list[int]] = {}
-        """Those of them that have numbers."""
+        """Parts that have numbers, among the parts of `seen`."""
         self.next, self.todo = side, [0]
         self.weight, self.weight_max = 0, _WEIGHT_MIN
         self.slots: dict[type, tuple[str, ...] | None] = {}
         self.carriers: dict[type, type | None] = {}
         self.rows: dict[Any, type] = {}
         self.loss = WHOLE
-        """Of the objects of the preamble's classes, and of classes derived from those."""
+        """Loss in the objects of the preamble's classes, and of classes derived from those."""
 
     def look_at(self, cls: type, attributes: dict[str, Any]) -> None:
         """Called with the attributes of what arrives. `cls`: the class of the preamble's that has them, or tuple."""
@@ -408,5 +408,5 @@ def _is_left(method: Any) -> bool:
 
 
 def _rank(made: Any) -> int:
-    """Objects are filled first, for their attributes may tell their hash, and what is hashed last."""
+    """Objects are filled first, for their attributes may determine their hash, and what is hashed last."""
     return 0 if type(made) not in _KINDS else 1 if type(made) in (list, deque, bytearray) else 2

@@ -1,4 +1,4 @@
-"""What a policy said, in the text that a trainer hands over: without the prompt, and without the tokens that end it."""
+"""Take a policy's answer from the text that a trainer hands over: without the prompt and the tokens that end it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def without_tokens(answer: str) -> str:
 
 
 def answer_behind(query: str, prompt: str) -> str | None:
-    """What stands in a query behind its prompt, before which a token may stand, and which may be cut at its beginning.
-    None where the prompt is not found: code that stands in a prompt must not be paid.
+    """Return the answer behind a query's prompt; a token may precede the prompt, which may be cut at its beginning.
+    None where the prompt is not found: code in a prompt must not be rewarded.
     """
     if not prompt:
         return query

@@ -82,7 +82,7 @@ class _Called:
     bare: bool
 
     def answered(self, request: dict[str, Any]) -> Answered:
-        """What the function is called with. Raises StyleError where it cannot be called with these columns."""
+        """Return the arguments of the function. Raises StyleError where it cannot be called with these columns."""
         if self.style.name == "plain":
             return plainly_answered(request)
         row = None

@@ -58,7 +58,7 @@ def result_texts(written: Sequence[Any]) -> list[str]:
 
 
 def _literals(texts: Sequence[str]) -> dict[str, Any]:
-    """What each of these texts, which are no JSON, stands for."""
+    """Return the value of each of these texts, which are no JSON."""
     if all(_LITERAL.fullmatch(text.strip()) for text in texts):
         with suppress(ValueError):
             return {text: python_literal(text) for text in texts}
@@ -81,7 +81,7 @@ def _with_whole_keys(value: Any) -> Any:
 
 
 def _is_pythonic(value: Any) -> bool:
-    """Whether JSON would make something else of a value: it has no tuples, no sets and no keys but texts."""
+    """Return whether JSON would change a value: it has no tuples, no sets and no keys but texts."""
     if isinstance(value, dict):
         return any(not isinstance(key, str) for key in value) or any(map(_is_pythonic, value.values()))
     return isinstance(value, tuple | set) or (isinstance(value, list) and any(map(_is_pythonic, value)))

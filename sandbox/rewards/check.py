@@ -46,7 +46,7 @@ class RewardUnusable(SandboxError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a reward function is called."""
+    """Options for the calls of a reward function."""
 
     target: str
     """module:function or file.py:function."""
@@ -56,7 +56,7 @@ class Options:
     repeats: int = 2
     workers: int = 1
     style: str = ""
-    """Of sandbox.rewards.styles; "": the one that fits its parameters."""
+    """Name of a style of sandbox.rewards.styles; "": the one that fits its parameters."""
     row: str = ""
     """module:function that makes the columns of a problem; "": those of sandbox.rewards.columns."""
     bare: bool = False
@@ -85,7 +85,7 @@ class RewardFinding:
     severity: Severity
     kind: str
     id: str
-    """Of the sample."""
+    """Name of the sample."""
     detail: str = ""
 
 
@@ -171,7 +171,7 @@ def summarize(options: Options, tried: list[Tried], style: str) -> Findings:
 
 
 def _findings(one: Tried, accept: float) -> Iterator[RewardFinding]:
-    """What is wrong with the replies to one sample."""
+    """Yield what is wrong with the replies to one sample."""
     name, replies, paid = one.sample.id, one.replies, one.paid(accept)
     if not one.sample.right and True in paid:
         worst: Severity = "critical" if one.sample.hostile else "high"
@@ -261,7 +261,7 @@ class _Caller:
             self.sock, theirs = inherited.connected_sockets()
             undo.callback(self.sock.close)
             with theirs:
-                self.directory = reserve_directory()  # ours to remove, however its process ends, or whoever is next
+                self.directory = reserve_directory()  # ours to remove, however this or a later process ends
                 os.mkdir(self.directory, 0o700)
                 undo.callback(remove_tree, self.directory)
                 fd = str(theirs.fileno())
@@ -321,5 +321,5 @@ class _Caller:
                 self.process.kill()
                 self.process.wait()
             self.process = None
-            self.sock.close()  # after its end: it has nobody to answer
+            self.sock.close()  # after its end: it has no one to answer
             remove_tree(self.directory)

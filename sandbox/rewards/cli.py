@@ -44,7 +44,7 @@ _TARGET: Final = "module:function"
 
 def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement], cores: int) -> None:
     """`actions`: the subparsers of the main parser. `judge` says what the sandbox makes of a program of the zoo;
-    `cores` is the number of those that calls may use.
+    `cores` is the number of cores that calls may use.
     """
     zoo = actions.add_parser(
         "zoo",

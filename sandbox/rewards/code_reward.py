@@ -31,12 +31,12 @@ _LOG: Final = logging.getLogger("sandbox.rewards")
 
 
 class Unjudged(SandboxError):
-    """There is no reward: the data describes no problem, or the sandbox failed. It says nothing about the answer."""
+    """No reward: the data describes no problem, or the sandbox failed. It says nothing about the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeReward:
-    """How answers are rewarded: 1 where the program passes all tests, else 0. It can be pickled.
+    """Rewards answers: 1 where the program passes all tests, else 0. It can be pickled.
 
     An answer without a program in a code fence gets 0 without a run.
     """
@@ -44,12 +44,12 @@ class CodeReward:
     column: str = ""
     """Column of the data that holds the tests (`sandbox.rewards.ground_truth`); "": found."""
     share: bool = False
-    """Whether the reward is the share of the tests that pass, all of which run then."""
+    """The reward is the share of the tests that pass, all of which run then."""
     language: str = "python"
     cpu_s: float = 4.0
     """CPU seconds per test."""
     compare: str = "tokens"
-    """How outputs are compared, where the problem does not say it."""
+    """Mode of comparing outputs, where the problem does not name one."""
 
     def __call__(self, answer: str, tests: Any) -> float:
         """The reward of an answer. ``tests``: a row of the data, or what `problem_of` reads. Raises Unjudged."""
@@ -66,7 +66,7 @@ class CodeReward:
         return [self._reward(future.result()) for future in asked]
 
     def judge(self, answer: str, tests: Any) -> Future[Outcome]:
-        """What becomes of an answer: a Judgement, or the SandboxError in its place; None where it holds no program.
+        """Return the Outcome: a Judgement, or the SandboxError in its place; None where an answer holds no program.
         Raises nothing; wait for it in any thread.
         """
         how: dict[str, Any] = {"limits": Limits(cpu_s=self.cpu_s), "compare": self.compare, "language": self.language}

@@ -1,4 +1,4 @@
-"""What public graders of contest problems put in front of a program."""
+"""The code that public graders of contest problems put in front of a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTEST_PREAMBLE: Final = (
     + f"import {', '.join(_WHOLE)}\n"
     + "sys.setrecursionlimit(600_000)\n"
 )
-"""What the graders of LiveCodeBench, TACO, rLLM and verl put in front of a program: every name of these modules, and
-the modules. The builtins come last, so that ``pow``, ``open`` and ``sum`` stay what they are."""
+"""Code that the graders of LiveCodeBench, TACO, rLLM and verl put in front of a program: every name of these modules,
+and the modules. The builtins come last, so that ``pow``, ``open`` and ``sum`` stay what they are."""
 CONTEST_MODULES: Final = _WHOLE
 """Imported ahead in every jail whose programs get the preamble: 3 ms of CPU a test instead of 8."""

@@ -3,11 +3,11 @@ r"""The one rule by which a program is taken out of an answer.
 1. An answer that ended on a stop string loses that string: it marks the end and is no part of the program.
 2. Thoughts do not count: everything up to the last ``</think>`` is dropped. An answer that begins with ``<think>``, or
    comes from a model that always thinks first (``thinks``), and never closes its thoughts holds no program.
-3. Code stands in fences, as in CommonMark: a line that opens with three or more backticks or tildes; it closes with a
+3. Code is in fences, as in CommonMark: a line that opens with three or more backticks or tildes; it closes with a
    line of at least as many of the same sign and nothing else. Fences inside strings therefore only count when they
-   stand alone on a line. A fence that never closes runs to the end (a stop string may have cut it off).
+   are alone on a line. A fence that never closes runs to the end (a stop string may have cut it off).
 4. When the prompt already opened the fence (``prefill``), the program is the block that begins there, and rule 2 is
-   idle: nobody thinks inside a program. Otherwise it is the last block tagged as the language (Python, where none is
+   idle: a program holds no thoughts. Otherwise it is the last block tagged as the language (Python, where none is
    named); without one, the last block without a tag. Blocks of other languages are no programs.
 5. No such block, or a blank one: no program, "". The task gives that reward 0 without running anything.
 
@@ -68,14 +68,14 @@ def without_stop(answer: str, stop: Sequence[str]) -> str:
 
 
 def without_thoughts(answer: str, *, thinks: bool = False) -> str:
-    """What stands after the last ``</think>``; without one, nothing if the answer is (or must be) all thoughts."""
+    """Return the text after the last ``</think>``; without one, nothing if the answer is (or must be) all thoughts."""
     _, closed, said = answer.rpartition("</think>")
     unfinished = not closed and (thinks or answer.lstrip().startswith("<think>"))
     return "" if unfinished else said
 
 
 def opens_fence(prefill: str) -> bool:
-    """Whether ``prefill`` ends inside a fenced block."""
+    """Return whether ``prefill`` ends inside a fenced block."""
     blocks = list(fenced_blocks(prefill))
     return bool(blocks) and not blocks[-1].closed
 

@@ -19,8 +19,8 @@ class NoSuchFunction(StyleError):
 
 
 def named_function(target: str) -> Any:
-    """What ``target`` names: "module:name" or "path/to/file.py:name", also "name.of.member". A file's own folder is not
-    searched for the modules that it imports. Raises NoSuchFunction, and what the module raises when it is imported.
+    """Return the object of ``target``: "module:name" or "path/to/file.py:name", also "name.of.member". A file's folder
+    is not searched for the modules that it imports. Raises NoSuchFunction, and what the module raises when imported.
     """
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:

@@ -30,9 +30,9 @@ COLUMNS: Final = (
     "verification_info", "reward_model", "ground_truth", "input_output", "test_cases", "tests", "test_list", "label",
     "problem", "answer",
 )  # fmt: skip
-"""Columns of a row in which the truth stands, the surest first."""
+"""Columns of a row that may hold the truth, the surest first."""
 _INSIDE: Final = ("ground_truth", "test_cases", "tests", "test", "assert_case", "test_list")
-"""Keys under which the tests lie deeper."""
+"""Keys under which the tests are nested."""
 _LONG: Final = "an integer of more than 4,300 digits"
 _FORMS: Final = (
     "give a problem as JSON (Problem.to_json), {inputs, outputs[, fn_name]}, a list of {input, output}, or asserts"
@@ -100,7 +100,7 @@ def problem_in(row: Mapping[str, Any], column: str = "", **how: Any) -> Problem:
 
 
 def _holds_tests(value: Any) -> bool:
-    """Whether a value is meant as tests, whatever is wrong with them: pairs of inputs and outputs, or asserts in a
+    """Return whether a value is meant as tests, even faulty ones: pairs of inputs and outputs, or asserts in a
     list. A text that asserts may be an answer.
     """
     try:
@@ -112,7 +112,7 @@ def _holds_tests(value: Any) -> bool:
 
 
 def _parsed(given: Any) -> Any:
-    """What JSON text holds, or a Python literal of a list or an object; asserts as they stand. All of it in plain
+    """Return what JSON text holds, or a Python literal of a list or an object; asserts unchanged. All of it in plain
     values, whatever library handed it out.
     """
     if not isinstance(given := plain_value(given), str):
@@ -127,8 +127,8 @@ def _parsed(given: Any) -> Any:
 
 
 def _tests(value: Any, name: str, inner: bool = False) -> tuple[list[Any], str]:
-    """The tests one by one, and the name of the function that they call, "" for none. ``inner``: of a value that stands
-    where tests do.
+    """Return the tests one by one, and the name of the function that they call, "" for none. ``inner``: of a value
+    in the place of tests.
     """
     value = _parsed(value)
     if isinstance(value, Mapping):
@@ -159,7 +159,7 @@ def _bare(value: Any, stream: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """What stands on a stream: a text, or lines."""
+    """Return the content of a stream: a text, or lines."""
     if isinstance(value, list | tuple):
         return "\n".join(map(_line, value))
     return _line(value)
@@ -188,7 +188,7 @@ def _arguments(given: Any) -> str:
 
 def _results(pairs: list[tuple[Any, Any]]) -> list[str]:
     """The JSON of results. A text is JSON or Python's literal where the input is text too, and the result itself where
-    it is neither, or stands beside arguments as values.
+    it is neither, or is beside arguments as values.
     """
     texts = _json([wanted for given, wanted in pairs if isinstance(given, str)], result_texts)
     read = iter(texts)

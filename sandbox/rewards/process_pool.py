@@ -25,7 +25,7 @@ _CLOSE_S: Final = 15.0
 
 
 class ProcessPool:
-    """A pool or a client, and the loop that it lives in. Constructing it starts a thread and no process."""
+    """A pool or a client, and the loop that runs it. Constructing it starts a thread and no process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -93,7 +93,7 @@ def close_process_pool() -> None:
 
 
 def _forget() -> None:
-    """In a forked process: the pool is the parent's, and another thread of it may have held the lock."""
+    """Forget the pool in a forked process: it is the parent's, of which another thread may have held the lock."""
     global _LOCK
     _OWN.clear()
     _LOCK = threading.Lock()

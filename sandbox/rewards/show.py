@@ -24,7 +24,7 @@ from sandbox.zoo.exhibits import Attack, Entry, LabelledProgram
 def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:
     """Print one program by its id, or all of an entry by the entry's id or row, with what `judge` says of each.
 
-    Returns 0 where each verdict is right, else 1. Raises SandboxError for an unknown name, with those that are near,
+    Returns 0 where each verdict is right, else 1. Raises SandboxError for an unknown name, with similar names,
     and for failures of the sandbox.
     """
     found = _find(name)
@@ -77,7 +77,7 @@ Found = tuple[LabelledProgram, Entry | None, Attack | None]
 
 @cache
 def _known() -> dict[str, list[Found]]:
-    """What can be shown, by its id: a program alone, or all of an entry or a row."""
+    """Return what can be shown, by its id: a program alone, or all of an entry or a row."""
     known: dict[str, list[Found]] = {}
     for entry in entries():
         programs = list(labelled_programs([entry], harmful=True))

@@ -1,4 +1,4 @@
-"""How the reward functions of other trainers are called: one adapter per style, chosen by a function's parameters.
+"""Call the reward functions of other trainers: one adapter per style, chosen by a function's parameters.
 
     row of the data × answer ──▶ Style.call ──▶ the function ──▶ Style.reads ──▶ a number, or None: not judged
 
@@ -30,7 +30,7 @@ class StyleError(SandboxError, ValueError):
 
 
 class BadReward(ValueError):
-    """What a reward function returned is no reward of its style. The text begins with "returned"."""
+    """The return value of a reward function is no reward of its style. The text begins with "returned"."""
 
 
 class MissingColumn(ValueError):
@@ -44,7 +44,7 @@ class Answered:
     row: Mapping[str, Any]
     """The columns."""
     prompt: str | Sequence[Mapping[str, Any]]
-    """As it stands in the row: a text, or messages."""
+    """Prompt as it is in the row: a text, or messages."""
     answer: str
     answer_ids: Sequence[int] = ()
     program: str | None = None
@@ -54,11 +54,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How one trainer calls a reward function."""
+    """The calling convention of one trainer for reward functions."""
 
     name: str
     form: str
-    """What such a function looks like, for messages."""
+    """Form of such a function, for messages."""
     arguments: Callable[[Answered], tuple[tuple[Any, ...], dict[str, Any]]]
     """The positional and the keyword arguments of a call. Raises MissingColumn."""
     reads: Callable[[Any], Any]
@@ -66,7 +66,7 @@ class Style:
     positional: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     takes_columns: bool = False
-    """Whether the columns of the data, but _TRL_OWN, are further keyword arguments."""
+    """The columns of the data, but _TRL_OWN, are further keyword arguments."""
 
     def call(self, function: Function, answered: Answered) -> Any:
         """The reward of an answer, a number or None. Raises what the function raises, MissingColumn and BadReward."""
@@ -77,8 +77,8 @@ class Style:
         return _number(self.reads(returned), self.name)
 
     def misfit(self, function: Function, columns: Sequence[str] | None = None) -> str:
-        """Why the function cannot be called in this style; "" where it can. ``columns`` of the data: None where they
-        are not known yet, so that any further parameter of a function that has names of the style may be one.
+        """Return why the function cannot be called in this style; "" where it can. ``columns`` of the data: None where
+        they are not known yet, so that any further parameter of a function that has names of the style may be one.
         """
         try:
             signature = inspect.signature(function)
@@ -146,7 +146,7 @@ def _plain_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _trl_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What it logs by ``log_extra`` and ``log_metric`` goes nowhere; ``trainer_state`` is None."""
+    """Return the arguments. Logs by ``log_extra`` and ``log_metric`` are dropped; ``trainer_state`` is None."""
     said: Any = a.answer if isinstance(a.prompt, str) else [{"role": "assistant", "content": a.answer}]
     columns = {name: [value] for name, value in a.row.items() if name not in _TRL_OWN}
     ours = {"prompts": [a.prompt], "completions": [said], "completion_ids": [list(a.answer_ids)]}
@@ -165,7 +165,7 @@ def _verl_arguments(a: Answered) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _read_trl(returned: Any) -> Any:
-    """One per completion; None and NaN are "does not apply"."""
+    """Return the reward of one completion; None and NaN are "does not apply"."""
     values = _listed(returned)
     if not isinstance(values, list | tuple) or len(values) != 1:
         raise BadReward(f"returned {_shown(returned)}: return a list with a number, or None, per completion")
@@ -199,7 +199,7 @@ STYLES: Final[dict[str, Style]] = {
         ),
     )
 }  # fmt: skip
-"""By name."""
+"""Styles by name."""
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def _required(signature: inspect.Signature, style: Style) -> list[str]:
 
 
 def _named_alike(style: Style, function: Function) -> int:
-    """How many of the style's own names are parameters of the function."""
+    """Return how many of the style's own names are parameters of the function."""
     try:
         parameters = inspect.signature(function).parameters.values()
         named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -235,7 +235,7 @@ def _signature_of(function: Function) -> str:
 
 
 def _dropped(*_: object, **__: object) -> None:
-    """Stands where TRL hands over its loggers."""
+    """Replace TRL's loggers."""
 
 
 def _listed(value: Any) -> Any:

@@ -29,7 +29,7 @@ class TrlCodeReward:
         return "code_reward"
 
     def __call__(self, completions: list[Any], **columns: Any) -> list[float | None]:
-        """One reward per completion, which is a text or messages."""
+        """Return one reward per completion, which is a text or messages."""
         return self.how.rewards(zip(map(_said, completions), _rows_of(columns, len(completions)), strict=True))
 
 

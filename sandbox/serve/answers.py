@@ -31,7 +31,7 @@ _STATUS: Final[tuple[tuple[type[SandboxError], int], ...]] = (
 
 
 class Refused(Exception):
-    """A request that cannot be answered as it stands: ``status`` is 4xx, the message names field, value, way out."""
+    """A request that cannot be answered as it is: ``status`` is 4xx, the message names field, value, way out."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class Draining(Busy):
 
 
 class ClientGone(Exception):
-    """The client has closed its connection: nobody reads an answer."""
+    """The client has closed its connection: no answer would be read."""
 
 
 class ErrorInfo(BaseModel):
@@ -93,7 +93,7 @@ class AsciiJson(Response):
 
 
 def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
-    """Status and body for an error. One that nobody foresaw is our fault: it goes to stderr, and is a 504 too."""
+    """Return status and body for an error. An unforeseen one is our fault: it goes to stderr, and is a 504 too."""
     kind, text = type(error).__name__, str(error)
     match error:
         case Busy():

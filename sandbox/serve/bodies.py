@@ -13,9 +13,9 @@ from sandbox.serve.parsed_texts import count_values
 from sandbox.serve.service import Place
 
 VALUES: Final = 1_000_000
-"""Of one body: more are parsed so slowly that every other client waits."""
+"""Values in one body: more are parsed so slowly that every other client waits."""
 _DISCARDED: Final = 2
-"""A body of up to so many times the limit is read, and forgotten."""
+"""A body of up to this many times the limit is read, and discarded."""
 
 
 async def receive_body(scope: Scope, receive: Receive, place: Place, bounds: Bounds) -> bytes:
@@ -52,7 +52,7 @@ async def receive_body(scope: Scope, receive: Receive, place: Place, bounds: Bou
 
 
 def _declared(scope: Scope) -> int:
-    """Bytes that the head announces; 0 where it says nothing."""
+    """Bytes that the head announces; 0 where it has no length."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) < 20:
             return int(value)

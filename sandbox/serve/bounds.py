@@ -1,4 +1,4 @@
-"""What clients may take of a server: the one place of these numbers."""
+"""The bounds on what clients may take of a server: the one place of these numbers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ QUEUE: Final = 1024
 BODY_BYTES: Final = 64 * MIB
 HELD_BYTES: Final = 1024 * MIB
 JOBS_MAX: Final = 10_000
-"""Of one request, in any format."""
+"""Jobs of one request, in any format."""
 PYTHON_BYTES: Final = 256 << 10
-"""Of the text of one problem that is parsed as Python: its asserts. Parsing it holds every other client up."""
+"""Bytes of the text of one problem that is parsed as Python: its asserts. Parsing it holds every other client up."""
 TEXT_VALUES: Final = 200_000
 """JSON values of one text inside a body."""
 LINES: Final = 1_000_000
 FENCES: Final = 100_000
-"""Of the answers in a request."""
+"""Fences in the answers of a request."""
 RUN_S_MAX: Final = 600.0
 """The longest time that a client may ask for one run, or for one call of a session."""
 MEMORY_BYTES: Final = 1024 * MIB
-"""Of a session, and of a run of SandboxFusion's that leaves its memory open."""
+"""Memory of a session, and of a run of SandboxFusion's that leaves its memory open."""
 SESSION_LIMITS: Final = Limits(cpu_s=RUN_S_MAX, wall_s=RUN_S_MAX, memory_bytes=MEMORY_BYTES)
-"""Of one call in a session; memory is that of the session."""
+"""Limits of one call in a session; memory is that of the session."""
 RETRY_S: Final = 1
 """Seconds after which a client that was refused may ask again."""
 
@@ -34,17 +34,17 @@ class Bounds:
     """Limits on requests and clients; those in seconds are waits for a client."""
 
     queue: int = QUEUE
-    """Requests in hand, those that run included."""
+    """Requests in hand, including running ones."""
     body_bytes: int = BODY_BYTES
-    """Of one request."""
+    """Bytes of one request."""
     held_bytes: int = HELD_BYTES
-    """Of the bodies of all requests in hand."""
+    """Bytes of the bodies of all requests in hand."""
     body_s: float = 30.0
-    """For the whole body of a request."""
+    """Seconds for the whole body of a request."""
     send_s: float = 30.0
-    """For a client that reads no answer."""
+    """Seconds for a client that reads no answer."""
     sessions: int = 64
-    """Python sessions that live at once."""
+    """Python sessions that are open at once."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

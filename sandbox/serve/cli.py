@@ -19,13 +19,13 @@ from sandbox.errors import SandboxError
 from sandbox.serve.bounds import BODY_BYTES, QUEUE
 
 PORT: Final = 8080
-"""Where clients of SandboxFusion look by default."""
+"""Port at which clients of SandboxFusion look by default."""
 _NEEDED: Final = ("fastapi", "prometheus_client", "uvicorn")
 _WAYS_OUT: Final = {
     errno.EADDRINUSE: "another program has it: give another --port, or 0 for a free one",
     errno.EACCES: "ports below 1024 are root's: give another --port, or 0 for a free one",
 }
-"""What mends an address that cannot be listened on, by the error."""
+"""Remedies for an address that cannot be listened on, by the error."""
 
 
 def add_serve_parser(actions: Any) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Stands before the routes: who may ask, what is in hand, bodies within bounds, errors as answers.
+"""Guards the routes: who may ask, what is in hand, bodies within bounds, errors as answers.
 
     origin ──▶ token ──▶ place ──▶ body ──▶ route, until the client leaves ──▶ counted
 
@@ -27,7 +27,7 @@ from sandbox.serve.bodies import receive_body
 from sandbox.serve.service import Service
 
 OPEN_PATHS: Final = frozenset({"/health"})
-"""Answered without a token: they tell nothing of programs."""
+"""Answered without a token: they show nothing of programs."""
 _PART_BYTES: Final = 256 << 10
 _OWN_NAME: Final = socket.gethostname().lower()
 _LOCAL: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
@@ -61,7 +61,7 @@ class Guard:
             self.service.metrics.seconds.observe(time.monotonic() - start)
 
     async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Tell the client. Raises the error where an answer has begun: its end is missing then, which clients see."""
+        """Send the error. Raises it where an answer has begun: its end is missing then, which clients see."""
         if answer.status:
             raise error
         status = self.full.get(scope["path"]) if isinstance(error, Busy) else None
@@ -137,8 +137,8 @@ async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive,
 
 def _check_source(scope: Scope, *, known: bool) -> None:
     """Raise Refused for a request that a web page of another site sent from a browser: by its Origin, or, where no
-    token is asked for, by a Host that somebody else's name server may point here (DNS rebinding). Addresses, names
-    without a dot, this machine's own and those of a private network are nobody else's.
+    token is asked for, by a Host that another owner's name server may point here (DNS rebinding). Addresses, names
+    without a dot, this machine's own and those of a private network belong to no other site.
     """
     host, origin = (_header(scope, name).decode("latin-1").lower() for name in (b"host", b"origin"))
     if origin and origin.partition("://")[2] != host:
@@ -158,7 +158,7 @@ def _header(scope: Scope, wanted: bytes) -> bytes:
 
 
 def _knows(scope: Scope, token: str) -> bool:
-    """Whether the request brings the token: as Bearer, or as the password in the URL of a client that has only that."""
+    """Return whether the request has the token: as Bearer, or as the URL's password where a client has only that."""
     given = _header(scope, b"authorization")
     kind, _, key = given.strip().partition(b" ")
     if kind.lower() == b"basic":

@@ -15,13 +15,13 @@ from sandbox.core.problem import Problem
 
 KEPT_BYTES: Final = 256 * MIB
 _CASE_BYTES: Final = 500
-"""Of a case beside its texts, and of its JSON object."""
+"""Bytes of a case beside its texts, and of its JSON object."""
 _NO_REFERENCES: Final = 2
 """The version of marshal whose bytes follow from the values alone, and not from what else refers to them."""
 
 
 class KeptProblems:
-    """The problems that were used last, together of at most about so many bytes."""
+    """The problems that were used last, together of about the given number of bytes at most."""
 
     def __init__(self, bytes_max: int = KEPT_BYTES) -> None:
         self.bytes_max, self.bytes = bytes_max, 0

@@ -22,10 +22,10 @@ CONNECTIONS = 4096
 """Limit on open connections; beyond it idle ones are closed, the oldest first."""
 HEAD_BYTES = 64 << 10
 HEAD_S = 20.0
-"""From the first byte of a request, or from the connection, to the end of its head."""
+"""Seconds from the first byte of a request, or from the connection, to the end of its head."""
 KEEP_ALIVE_S = 75
 CLOSING_S = 5.0
-"""For what is still to be sent when a connection closes: a client that reads nothing does not hold it."""
+"""Seconds to send what is left when a connection closes: a client that reads nothing does not hold it."""
 ACCEPTED = 16
 """Connections that are accepted at a time: more at once would hold the loop up."""
 CLOSE_S: Final = 5.0
@@ -77,7 +77,7 @@ class Connection(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no whole head came since the last answer."""
+        """True when no whole head came since the last answer."""
         return self.cycle is None or self.cycle.response_complete
 
     def abort_if_slow(self, now: float) -> None:

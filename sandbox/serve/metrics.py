@@ -56,7 +56,7 @@ class Metrics:
 
 
 class _PoolNumbers(Collector):
-    """What the pool counts by itself."""
+    """Numbers that the pool counts by itself."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -64,7 +64,7 @@ class BatchRequest(Job):
 
 
 class BatchLine(BaseModel):
-    """What became of a job of a batch."""
+    """Result of one job of a batch."""
 
     index: int
     judgement: Judgement | None = None
@@ -129,7 +129,7 @@ async def run(given: RunRequest, service: Serves) -> Response:
 
 @router.get("/health")
 async def health(service: Serves) -> Response:
-    """Whether the server takes requests: 503 while it drains. Needs no token."""
+    """Report whether the server takes requests: 503 while it drains. Needs no token."""
     status = "draining" if service.draining else "ok"
     return AsciiJson({"status": status, "in_hand": service.in_hand}, 503 if service.draining else 200)
 
@@ -177,7 +177,7 @@ def _asked(service: Service, job: Job, batch: Job) -> dict[str, Any]:
 
 
 async def _lines(service: Service, jobs: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
-    """One line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
+    """Yield one line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
     left = iter(enumerate(jobs))
     running = set[asyncio.Task[bytes]]()
     try:

@@ -11,9 +11,9 @@ from sandbox.errors import InvalidProblem
 from sandbox.serve.bounds import PYTHON_BYTES
 
 FUNCTION_VALUES: Final = 2_000_000
-"""Of the arguments and results of a function, in texts."""
+"""Values in the arguments and results of a function, in texts."""
 _LINE: Final = 10
-"""A line of arguments takes as long as so many values."""
+"""A line of arguments takes as long as this many values."""
 FUNCTION_CHARACTERS: Final = 16 << 20
 """Characters of the texts that hold a function's arguments and results."""
 DIGITS: Final = 100_000
@@ -23,8 +23,8 @@ _MARKS: Final = (b",", b"[", b"{")
 
 
 def count_values(body: bytes, most: int) -> int:
-    """How many values a JSON text has at most: what separates and opens them, outside of strings. 0 where they are
-    certainly no more than ``most``.
+    """Return how many values a JSON text has at most: what separates and opens them, outside of strings. 0 where there
+    are certainly no more than ``most``.
     """
     if sum(map(body.count, _MARKS)) <= most:
         return 0

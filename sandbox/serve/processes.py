@@ -34,7 +34,7 @@ _LOOK_S: Final = 0.1
 _REAP_S: Final = 1.0
 """Between looks for children that have ended: the signal of an end may go to a thread that ignores it."""
 _MARGIN_S: Final = 10.0
-"""For the end of pools, after the deadline of the requests."""
+"""Seconds for the end of pools, after the deadline of the requests."""
 
 
 def serve_in_processes(listener: socket.socket, options: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ class _Processes:
         self.children: dict[int, int] = {}
         """Rows by pid."""
         self.due: dict[int, float] = {}
-        """When to start again what has ended, by row."""
+        """Times at which to start ended processes again, by row."""
         self.asked = self.cut = 0
         """The signal that ends it, and the one that cuts what still ran."""
 
@@ -151,7 +151,7 @@ class _Processes:
         return ended
 
     def _end(self) -> None:
-        """Ask the children to end, and wait for them; those that take too long are killed."""
+        """Ask the children to end, and wait for them; a child that takes too long is killed."""
         self._kill(signal.SIGHUP if self.asked == signal.SIGHUP else signal.SIGTERM)
         start = time.monotonic()
         end, told = start + self.options.drain_s + _MARGIN_S, not self.asked

@@ -1,4 +1,4 @@
-"""What the routes share: the pool, the sessions, and how many requests may be in hand.
+"""State that the routes share: the pool, the sessions, and how many requests may be in hand.
 
     admitted() ──▶ a Place, which counts the bytes of its body ──▶ released
         └─▶ Busy: too many requests, too many bytes, or the server drains
@@ -50,7 +50,7 @@ class Service:
     pool: Pool
     bounds: Bounds = field(default_factory=Bounds)
     token: str = ""
-    """What a client has to know; "" for everybody."""
+    """Token that a client has to send; "" for none."""
     packages: tuple[str, ...] = ()
     """Names of installed packages that Python programs may import; those of the pool."""
     in_hand: int = 0
@@ -115,7 +115,7 @@ class Service:
                 self._none_in_hand.set()
 
     async def drained(self, seconds: float) -> bool:
-        """Refuse new requests, and wait for those in hand, at most so long. Returns whether all have ended."""
+        """Refuse new requests, and wait at most `seconds` for those in hand. Returns whether all have ended."""
         self.draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -154,6 +154,6 @@ def say_ending(number: int, in_hand: int, drain_s: float) -> None:
 
 
 def server_exit_code(asked: int, cut: int) -> int:
-    """Of a server that a signal ended: 0 where that was SIGTERM and what ran was finished or ran too long."""
+    """Return the exit code after a signal: 0 where that was SIGTERM and what ran was finished or ran too long."""
     number = cut or asked
     return 0 if number == signal.SIGTERM and not cut else 128 + number

@@ -1,4 +1,4 @@
-"""Numbers of several server processes, so that each can tell those of all.
+"""Numbers of several server processes, so that each can report those of all.
 
 Each process has a row of memory that it shares with the others, and writes its numbers there as text; a row that is
 being written is left out.

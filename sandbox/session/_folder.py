@@ -4,8 +4,8 @@
 
 A file with "run": true may be run.
 
-Also sent as text, and run in a jail as the program whose directory it is: so that nobody else goes through names that a
-program chose, and nothing is written or read that the program may not. What it sends is not trusted.
+Also sent as text, and run in a jail as the program whose directory it is: so that no other process goes through names
+that a program chose, and nothing is written or read that the program may not. What it sends is not trusted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FAILED = 3
 
 
 def pack(folder: str, bytes_max: int, write: Callable[[bytes], object]) -> None:
-    """Write what lies in `folder`: directories before what they hold, links last, and no pipe, socket or device.
+    """Write the content of `folder`: directories before what they hold, links last, and no pipe, socket or device.
 
-    Leaves out files beyond `bytes_max` in all, and what lies too deep for a path.
+    Leaves out files beyond `bytes_max` in all, and what is too deep for a path.
     """
     links, waiting, left = [], [""], bytes_max
     while waiting:
@@ -84,14 +84,14 @@ def _line(**entry: Any) -> bytes:
 
 
 def pack_texts(files: Mapping[str, bytes], programs: Collection[str] = ()) -> bytes:
-    """What `unpack` makes these files of. `programs`: names of those that may be run."""
+    """Return bytes of which `unpack` makes these files. `programs`: names of files that may be run."""
     return b"".join(
         _line(name=name, size=len(content), run=name in programs) + content for name, content in files.items()
     )
 
 
 def read_packed(data: bytes) -> tuple[dict[str, bytes], set[str]]:
-    """The files that were packed, without links, and the names of those that may be run. Raises as `unpack` does."""
+    """Return the packed files, without links, and the names of files that may be run. Raises as `unpack` does."""
     files: dict[str, bytes] = {}
     programs = set()
     for name, entry, content in _entries(data):
@@ -150,7 +150,7 @@ def read_to_end(fd: int) -> bytes:
 
 
 def write_all(data: bytes) -> None:
-    """To stdout."""
+    """Write to stdout."""
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
@@ -179,7 +179,7 @@ def put_file(path: str, content: bytes) -> None:
 
 
 def main(what: str, *given: str) -> None:
-    """In the jail: do one of these, in the working directory. Ends with FAILED, and the number of an OSError."""
+    """Do one of these in the jail, in the working directory. Ends with FAILED, and the number of an OSError."""
     home = os.getcwd()  # a path that needs no permission of the directory itself
     try:
         if what == "pack":

@@ -80,7 +80,7 @@ def _run(code: str, name: str, module: dict[str, Any]) -> tuple[str | None, str 
 
 
 def _told(error: BaseException) -> str:
-    """With the call's own frames, and those below."""
+    """Return the traceback, with the call's own frames and the frames below."""
     try:
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         while trace is not None and trace.tb_frame.f_code.co_filename == "main.py":

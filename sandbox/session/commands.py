@@ -58,15 +58,15 @@ class CommandJail:
         self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def lay_out(self, files: Mapping[str, bytes], programs: Collection[str] = ()) -> None:
-        """Write files, by relative name; directories are made. They are the commands' own, who may change them.
-        `programs`: names of those that may be run.
+        """Write files, by relative name; directories are made. They belong to the commands, which may change them.
+        `programs`: names of files that may be run.
 
         Raises OSError where they do not fit or one is there already, SandboxError.
         """
         self._in_folder(("unpack",), _folder.pack_texts(files, programs))
 
     def take_back(self, folder: str, *, bytes_max: int | None = None) -> None:
-        """Write what lies in the directory below `folder`, which is empty: files, directories and links, as they are.
+        """Write the content of the directory below `folder`, which is empty: files, directories and links, as they are.
 
         Links are hostile: they lead anywhere. Files beyond `bytes_max` in all, by default what the directory may hold,
         are left out. Raises SandboxError, OSError.
@@ -74,7 +74,7 @@ class CommandJail:
         self._packed(lambda found: _folder.unpack(found, folder), bytes_max)
 
     def files(self) -> tuple[dict[str, bytes], set[str]]:
-        """The files in the directory, without links, and the names of those that may be run. Raises SandboxError."""
+        """Return the directory's files, without links, and the names of files that may be run. Raises SandboxError."""
         return self._packed(_folder.read_packed, None)
 
     def _packed(self, use: Callable[[bytes], T], bytes_max: int | None) -> T:

@@ -20,11 +20,11 @@ from sandbox.session.output import Ended, read_end, shorten
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a run of files did. All text is the program's own; the rest is ours."""
+    """Result of a run of files. All text is the program's own; the rest is ours."""
 
     stdout: str
     stderr: str
-    """Each at most 16 KiB: where it is longer, its beginning and its end, and how much lies between."""
+    """Each at most 16 KiB: where it is longer, its beginning and its end, and how much is between them."""
     exit_code: int | None
     """None where it did not run to its end."""
     ended: Ended | None
@@ -35,7 +35,7 @@ class Finished:
 
 
 def as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
-    """Raises ValueError where the files cannot lie in one directory, or are of a language that nobody knows."""
+    """Return the program. Raises ValueError where the files cannot be in one directory, or for an unknown language."""
     if not files:
         raise ValueError("files: there are none, so nothing can be run")
     try:

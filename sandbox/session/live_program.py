@@ -79,7 +79,7 @@ class _Call:
             return False
         if not all(part is None or isinstance(part, str) for part in answer):
             return False
-        # Half a character (a lone surrogate) as Python spells it: nobody could write the text down otherwise.
+        # Half a character (a lone surrogate) as Python spells it: otherwise the text could not be written down.
         self.value, self.error = (part and part.encode(errors="backslashreplace").decode() for part in answer)
         return True
 

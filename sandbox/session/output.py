@@ -21,7 +21,7 @@ class Output:
 
     stdout: str
     stderr: str
-    """Each at most 16 KiB, or as many as the sessions keep: of a longer one its two ends, and how much lies between."""
+    """Each at most 16 KiB, or as many as the sessions keep: of a longer one its two ends, and the size between."""
     value: str | None
     """The repr of the last statement, where that is an expression and its value is not None."""
     error: str | None

@@ -1,4 +1,4 @@
-"""What the sessions of one owner share: limits, slots, threads, and a directory of compiled programs."""
+"""State that the sessions of one owner share: limits, slots, threads, and a directory of compiled programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SessionHost:
         """The directory of compiled programs: created on first use, removed on close."""
         if not self._directory:
             self._directory = reserve_directory()
-            # As root, a program that reads what lies there is another user's.
+            # As root, a program that reads files there is another user's.
             inherited.make_directory(self._directory, 0o711)
         return os.path.join(self._directory, "build")
 

@@ -129,7 +129,7 @@ class ProgramSession:
         stdin: str = "",
     ) -> Finished:
         """Write files into the directory of a fresh jail, compile them where their language requires it, and run them
-        once from `entry`. The session's state is not involved. Raises ValueError for files that cannot lie in one
+        once from `entry`. The session's state is not involved. Raises ValueError for files that cannot be in one
         directory and for an unknown language, PoolClosed, and SandboxError where the sandbox fails.
         """
         program = as_program(files, language, entry)

@@ -101,13 +101,13 @@ class Workspace:
         await self._do(lambda jail: jail.write(path, data))
 
     async def lay_out(self, files: Mapping[str, bytes], programs: Collection[str] = ()) -> None:
-        """Make many files at once, by names inside the directory; none of them may be there. `programs`: those that may
-        be run. Raises OSError where they do not fit, and as `exec` does.
+        """Make many files at once, by names inside the directory; none of them may exist. `programs`: names of files
+        that may be run. Raises OSError where they do not fit, and as `exec` does.
         """
         await self._do(lambda jail: jail.lay_out(files, programs))
 
     async def files(self) -> tuple[dict[str, bytes], set[str]]:
-        """All files in the directory, without links, and the names of those that may be run. Raises as `exec` does."""
+        """Return the files, without links, and the names of files that may be run. Raises as `exec` does."""
         return await self._do(lambda jail: jail.files())
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What an entry of the zoo is made of, and the problems that many of them share."""
+"""The parts of an entry of the zoo, and the problems that many entries share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOUBLE: Final = Problem("double", "function", (Case("[1]", "2"), Case("[21]", "4
 ASSERTS: Final = Problem("double", "assert", (Case("assert f(1) == 2\nassert f(21) == 42"),), fn_name="f", limits=FAST)
 SUM: Final = Problem("sum", "stdio", (Case("3 4\n", "7"), Case("20 22\n", "42")), limits=FAST)
 OPENED: Final = Problem("opened", "stdio", (Case("", "opened"),), limits=FAST)
-"""For attacks on the machine: they print `opened` where they succeed, and die of the refusal where they do not."""
+"""Problem for attacks on the machine: they print `opened` where they succeed, and end by the refusal where not."""
 HONEST_DOUBLE: Final = "def f(x):\n    return 2 * x\n"
 HONEST_SUM: Final = "print(sum(map(int, input().split())))\n"
 
@@ -32,12 +32,12 @@ class Attack:
     """Names of careless graders that pay it."""
     language: str = "python"
     harmful: bool = False
-    """It would hurt a machine that does not confine it, so `sandbox zoo` runs it only when asked to."""
+    """The program would hurt a machine that does not confine it, so `sandbox zoo` runs it only when asked to."""
     want_b: str = ""
     """The verdicts that are right in tier B, where they are others."""
 
     def verdicts(self, tier: str) -> list[str]:
-        """The names of those that are right in this tier."""
+        """Return the names of the verdicts that are right in this tier."""
         return (self.want_b if self.want_b and tier == "B" else self.want).split()
 
 
@@ -49,7 +49,7 @@ class Entry:
     row: int
     title: str
     mechanism: str
-    """What makes it fail here."""
+    """Mechanism that makes it fail here."""
     problem: Problem
     attacks: tuple[Attack, ...] = ()
     honest: tuple[Program, ...] = ()
@@ -72,7 +72,7 @@ class LabelledProgram:
 
     @property
     def wire(self) -> dict[str, Any]:
-        """What a reward function is called with."""
+        """Return the arguments for a reward function."""
         call = {"problem": self.problem.to_json(), "program": self.program.source, "language": self.program.language}
         return call if self.row is None else call | {"row": self.row}
 
@@ -87,7 +87,7 @@ def cpp(*sources: str) -> tuple[Program, ...]:
 
 def system_call(arguments: str, before: str = "") -> str:
     """A program that makes a system call, whose number is the first of `arguments`, and prints `opened` unless it
-    fails; `before` stands above the call.
+    fails; `before` is placed above the call.
     """
     return (
         f"import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n{before}if libc.syscall({arguments}) == -1:\n"

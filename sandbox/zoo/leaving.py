@@ -1,4 +1,4 @@
-"""What a program leaves behind for the next one, and the ways out of the jail."""
+"""Programs that leave something behind for the next one, and the ways out of the jail."""
 
 from __future__ import annotations
 

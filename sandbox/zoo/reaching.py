@@ -1,4 +1,4 @@
-"""Who else runs, and what else is there: ways out of a run that no file or socket of its own is needed for."""
+"""Programs that look for other processes and objects: ways out of a run that need no file or socket of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MANY: Final = replace(OPENED, limits=Limits(cpu_s=8.0, wall_s=20.0, memory_byte
 _COUNTED: Final = Problem("counted", "stdio", tuple(Case(f"{answer}\n", answer) for answer in "012345"), limits=FAST)
 """The attacks do not read the input, and answer by how many runs they think were before."""
 _TO_COME: Final = replace(_COUNTED, cases=tuple(Case(f"{answer}\n", answer) for answer in "055555"))
-"""How many runs its keeper expects after the first, at which none is told."""
+"""The attacks answer by how many runs the keeper expects after the first, in which it has no number."""
 _FRAMES: Final = (
     "import sys\nframe, left = {}, 'none'\nwhile frame:\n    left = frame.f_locals.get('left', left)\n"
     "    frame = frame.f_back\nprint(left)\n"

@@ -1,4 +1,4 @@
-"""How a fork of the zygote becomes the program, in one go or in two halves.
+"""Turn a fork of the zygote into the program, in one go or in two halves.
 
     in one go     restrain ─▶ turn ─▶ the program                               compilations, the first run of a program
     in halves     restrain ─▶ fork ─▶ wait for the run ─▶ turn ─▶ the program   its other runs (template.py)
@@ -55,7 +55,7 @@ class Forked(BaseException):
 
 
 def live(step: Step) -> None:
-    """Run a step and those that follow. The only frame below every program: it holds nothing of a run."""
+    """Run a step and the steps that follow. The only frame below every program: it holds nothing of a run."""
     _runner.count_below()
     following: Following | None = (step, [])
     while following is not None:
@@ -83,7 +83,7 @@ def take_on(parent: str, work: str, uid: int, library: int, dies: bool) -> None:
     Its names are those of this module, because each further object is one more page that a fork must copy.
     """
     _setsid()
-    _chdir(parent)  # which may lie in a directory of root's; the program's own in it is closed to us
+    _chdir(parent)  # which may be in a directory of root's; the program's own in it is closed to us
     _setresuid(uid, uid, uid)
     _chdir(work)
     if dies:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from sandbox.kernel import landlock, linux, procfs
 
 HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
-STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie
+STREAMS: Final = 6  # in, out, err, job, result, code: below this the zygote may have no descriptor
 Rlimits = tuple[tuple[int, int], ...]
 _CAP_DAC_READ_SEARCH, _CAP_SETUID, _CAP_CHECKPOINT_RESTORE = 1 << 2, 1 << 7, 1 << 40
 _SIGNALS_PENDING: Final = 1024  # timers too; the kernel counts those of a whole uid
@@ -34,7 +34,7 @@ _LIMITED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """How this jail confines a child; made once, when the jail is entered."""
+    """The means by which this jail confines a child; made once, when the jail is entered."""
 
     tier: str
     work: str
@@ -70,12 +70,12 @@ def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
 def confine_program(how: Confinement, streams: Sequence[int], *, tool: str = "") -> None:
     """Second half: become a program's process.
 
-    `streams` become descriptors 0, 1, 2 and so on, and lie above those. `tool`: what it executes, where that belongs to
+    `streams` become descriptors 0, 1, 2 and so on, and are above those. `tool`: what it executes, where that belongs to
     a toolchain.
     """
     os.setsid()
     parent, work = os.path.split(how.work)
-    os.chdir(parent)  # which may lie in a directory of root's; the program's own in it may be closed to us
+    os.chdir(parent)  # which may be in a directory of root's; the program's own in it may be closed to us
     for target, fd in enumerate(streams):
         os.dup2(fd, target)
     _drop_identity(how, tool)
@@ -93,7 +93,7 @@ def high(fd: int) -> int:
 
 def _prefer_as_oom_victim() -> None:
     """Let the kernel's OOM killer prefer the program to the zygote in the same cgroup, and to everything else."""
-    with suppress(OSError):  # no /proc here; the limits stand without it
+    with suppress(OSError):  # no /proc here; the limits hold without it
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         try:
             os.write(fd, b"1000")
@@ -157,7 +157,7 @@ def _drop_identity(how: Confinement, tool: str) -> None:
 
 
 def keep_only_identity(how: Confinement) -> None:
-    """Drop every capability except those that `confine_program` uses, and the one to choose where pids continue."""
+    """Drop every capability except what `confine_program` uses, and the one to choose where pids continue."""
     pids = _CAP_CHECKPOINT_RESTORE if procfs.scattered() else 0
     linux.set_capabilities(_CAP_SETUID | pids | (_CAP_DAC_READ_SEARCH if how.closed else 0))
 

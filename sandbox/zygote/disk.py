@@ -46,7 +46,7 @@ class Disk:
         return taken and _written(["self", *map(str, pids)]) - self._before > self.bytes_max
 
     def is_full(self) -> bool:
-        """Return whether more lies there than may."""
+        """Return whether more is stored there than may be."""
         size, count = self._lying()
         return size > self.bytes_max or count > self.files_max
 

@@ -50,7 +50,7 @@ class Entered:
     disk: Disk | None = None
     """Bounds the work directory, where nothing else does."""
     network: socket.socket | None = None
-    """What the owner is to serve, in a jail with a network."""
+    """Socket that the owner is to serve, in a jail with a network."""
 
 
 def packages_are_moved(packages: dict[str, list[str]]) -> bool:
@@ -60,7 +60,7 @@ def packages_are_moved(packages: dict[str, list[str]]) -> bool:
 
 def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
     """Import from now on in the way that programs do."""
-    apart = tier == "B" and os.geteuid() == 0  # they are another user's, who may not go where we may
+    apart = tier == "B" and os.geteuid() == 0  # programs are another user's: they may not open what we may
     return Library(namespaces.interpreter_roots(), _paths(packages)) if apart else Library()
 
 

@@ -60,7 +60,7 @@ def gather(work: str, name: str, packed: int) -> list[tuple[str, int]] | None:
 
 
 def fetch(work: str, names: Sequence[str], packed: int) -> list[tuple[str, int]] | None:
-    """Append the named files below the work directory to `packed`, as `gather` does; what is no regular file, or lies
+    """Append the named files below the work directory to `packed`, as `gather` does; what is no regular file, or is
     behind a link, is left out.
     """
     directory = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -49,7 +49,7 @@ class Library:
 
 
 def _import_roots(prefixes: Sequence[str], packages: Sequence[str]) -> list[str]:
-    """Directories of the path that lie in `prefixes`, and those that hold packages; nothing that lies in another."""
+    """Return directories of the path that are in `prefixes` or hold packages; none that is in another one."""
     own = tuple(f"{prefix}/" for prefix in prefixes)
     found: list[str] = []
     for home in sorted({*(path for path in sys.path if path.startswith(own)), *map(os.path.dirname, packages)}):
@@ -59,6 +59,6 @@ def _import_roots(prefixes: Sequence[str], packages: Sequence[str]) -> list[str]
 
 
 def _packages() -> list[list[str]]:
-    """Where the packages that are imported have their modules."""
+    """Return the paths at which the imported packages have their modules."""
     paths = (getattr(module, "__path__", None) for module in list(sys.modules.values()))
     return [path for path in paths if isinstance(path, list)]

@@ -19,7 +19,7 @@ from typing import Final
 from sandbox.kernel import procfs
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_MAPS_MAX: Final = 1 << 20  # who maps in more pieces than these tell, or hides them, is taken to use all that it maps
+_MAPS_MAX: Final = 1 << 20  # a process with more mappings, or hidden ones, is taken to use all that it maps
 _TABLES: Final = re.compile(rb"^Vm(?:PTE|Swap):\s+(\d+) kB", re.MULTILINE)
 _ALL_SHARED: Final = re.compile(rb"^Shmem:\s+(\d+) kB", re.MULTILINE)
 _SHARES: Final = re.compile(rb"^Pss_(Anon|File|Shmem):\s+(\d+) kB", re.MULTILINE)
@@ -54,7 +54,7 @@ def weigh(pids: list[int], limit_bytes: int, most: Callable[[], int]) -> int:
 
 
 def _shares(pid: int) -> tuple[int, int]:
-    """Of one process: its share of private and file pages, and of shared memory."""
+    """Return one process's share of private and file pages, and of shared memory."""
     try:
         found = {
             name: int(size) << 10 for name, size in _SHARES.findall(read_proc_file(procfs.at(f"{pid}/smaps_rollup")))

@@ -91,7 +91,7 @@ def build_root(
     root_files: str | None = None,
     links: Mapping[str, str] | None = None,
 ) -> None:
-    """As pid 1: build the new root under the directory `root`, make it `/`, and detach the old one.
+    """Build, as pid 1, the new root under the directory `root`, make it `/`, and detach the old one.
 
     `tools` appear at their own paths, `packages` at their `path_in_jail`, `shared` at SHARED. `between` is called when
     the new root is there, and the old one still visible at OLD. What `root_files` holds is shown instead of the
@@ -162,7 +162,7 @@ def path_in_jail(path: str) -> str:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Those that lie in no other one's directory."""
+    """Return the paths that are in no other one's directory."""
     return [path for path in dict.fromkeys(paths) if not any(path.startswith(f"{outer}/") for outer in paths)]
 
 
@@ -180,7 +180,7 @@ def _show(root: str, path: str) -> None:
 
 
 def _show_root_files(root: str, source: str) -> None:
-    """Mount what lies in `source` read-only at the top of `root`, but for what the jail has itself."""
+    """Mount the content of `source` read-only at the top of `root`, but for what the jail has itself."""
     for name in sorted(os.listdir(source)):
         path = f"/{name}"
         if path in (*_OURS, "/sys") or os.path.lexists(root + path):

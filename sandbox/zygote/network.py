@@ -1,6 +1,6 @@
 """The network of a jail that has one: a loopback interface of its own namespace, with one listening socket.
 
-The socket is handed to the jail's owner, who serves it from outside: whoever connects to it from inside reaches the
+The socket is handed to the jail's owner, who serves it from outside: a process that connects from inside reaches the
 owner, and there is nothing else to reach. No packet leaves the namespace, so nothing has to forward any.
 """
 
@@ -16,7 +16,7 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 _REQUEST: Final = struct.Struct("16sh14x")  # ifreq: name, flags
 _BACKLOG: Final = 64
 _BUFFERS: Final = ("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
-_BUFFER_SIZES: Final = "4096 65536 65536"  # bytes: least, at first, at most; what lies there is no process's memory
+_BUFFER_SIZES: Final = "4096 65536 65536"  # bytes: least, at first, at most; data there is no process's memory
 
 
 def listen_on_loopback() -> socket.socket:

@@ -1,4 +1,4 @@
-"""Whether a run is late by its own will, or waits for the machine: what /proc says of all its threads, look by look."""
+"""Decide whether a run is late by its own will, or waits for the machine: by what /proc says of all its threads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much l
 
 @dataclass(frozen=True, slots=True)
 class RunUse:
-    """What the processes of a run have used so far."""
+    """Resources that the processes of a run have used so far."""
 
     cpu_s: dict[int, float]
-    """By process, with the children that it has waited for."""
+    """CPU seconds by process, with the children that it has waited for."""
     tasks: int = 0
     faults: int = 0
     """Pages that had to be read."""
@@ -39,7 +39,7 @@ class RunClock:
     """The current limits of a run, and its deadline. Not counted is what it lost: while one of its threads was ready to
     run, or was having a page read that the machine had dropped for want of memory, the time in which it used no CPU. A
     thread that sleeps waits by its own will, and so does one that asked for less of the cores than we have, is stuck
-    without reading pages (in vfork), or reads what nobody has read before or it has dropped itself. What has begun
+    without reading pages (in vfork), or reads what no process has read before or it has dropped itself. What has begun
     since the last look shows nothing: one that ends between two looks may have used a core all the time.
     """
 
@@ -49,7 +49,7 @@ class RunClock:
         self.stuck_s = 0.0
         """Lost, if it turns out that a page was read."""
         self.shortage: tuple[float, int] | None = None
-        """When it was first stuck, and how many pages the machine had read again by then."""
+        """Time at which it was first stuck, and how many pages the machine had read again by then."""
         self.deadline: float = self.start + limits["wall_s"]
 
     def look(self, used: RunUse, cpu_s: float) -> float:

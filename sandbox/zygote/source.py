@@ -3,8 +3,8 @@
     first run    copied out of the job          further runs    left in place, while no run has touched it
 
 What a run could leave there for the next would be a note. Where programs have a uid of their own, none can write the
-file, nor set a time: so before each run the times of file and directory are set to 0, and after it they tell what was
-read or changed. Elsewhere the source does not outlive its run. Neither times nor inode tell a run its number.
+file, nor set a time: so before each run the times of file and directory are set to 0, and after it they show what was
+read or changed. Elsewhere the source does not outlive its run. Neither times nor inode show a run its number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _stat, _utime, _listdir = os.stat, os.utime, os.listdir
 
 
 class PlacedSource:
-    """The directory and what lies there between runs: nothing, or one program's source.
+    """The directory and its content between runs: nothing, or one program's source.
 
     It is used beside forks, to which each page that it touches is copied: hence few functions and objects.
     """

@@ -49,14 +49,14 @@ _ENDED: Final = struct.Struct("=idq")  # wait status, CPU seconds, peak memory i
 _GO: Final = b"!"
 _GO_FDS: Final = 32
 _SAME: Final = ("mode", "argv", "program", "environment", "harness", "with_tools", "limits")
-"""What all runs of a template share; the rest of a run is in its descriptors."""
+"""Fields that all runs of a template share; the rest of a run is in its descriptors."""
 _ROOM: Final = socket.CMSG_SPACE(_GO_FDS * 4)
 _IN_PLACE: Final = struct.pack(f"{STREAMS}i", *range(STREAMS))
 _IN_PLACE_BYTES: Final = len(_IN_PLACE)
 # Names of this module: os would be one object more, and each that a process touches after a fork costs it a page.
 _close, _exit, _fork, _wait4, _write = os.close, os._exit, os.fork, os.wait4, os.write
 _held: Final[list[object]] = []
-"""What a spare would have to free when it has its run, at the cost of the pages that this lies on."""
+"""Objects that a spare would have to free when it has its run, at the cost of copying their pages."""
 
 
 class Starter:
@@ -136,7 +136,7 @@ class Template:
         return self._reports
 
     def members(self) -> list[int]:
-        """Of the tribe, those that are not in the template's own session: a run begins one of its own."""
+        """Return the tribe's pids outside the template's own session: a run begins one of its own."""
         return [pid for pid in self.tribe.members() if not self._waits(pid)]
 
     def _waits(self, pid: int) -> bool:
@@ -159,7 +159,7 @@ class Template:
             self._tear_down(outcome)
 
     def _children(self) -> list[int]:
-        """Of the zygote: the template, and what a run left behind."""
+        """Return the zygote's children: the template, and what a run left behind."""
         text = b""
         while chunk := os.pread(self._lineage, 8192, len(text)):
             text += chunk
@@ -186,13 +186,13 @@ class _Ends(NamedTuple):
     """A template's ends of what connects it with the zygote."""
 
     runs: socket.SocketType
-    """Read by whoever does the next run; the other end is closed when no more will come."""
+    """Read by the process that does the next run; the other end is closed when no more will come."""
     reports: int
     """Held by the template alone, so that its death is the end of it."""
 
 
 def _serve(given: list[Any]) -> Following:
-    """In the template: start runs, and report how each ended. Frees what a spare would otherwise have to free."""
+    """Start runs in the template, and report how each ended. Frees what a spare would otherwise have to free."""
     request, fds, setting, ends, left = given
     given.clear()
     request = {**request, "files": ()}  # those are looked at once, by the run that they were placed for
@@ -221,16 +221,16 @@ def _serve(given: list[Any]) -> Following:
 
 
 def _plan_spare(setting: ChildSetup, ends: _Ends, code: types.CodeType | None) -> Following:
-    """What a spare does for a Python program, with all that it needs looked up."""
+    """Return the step of a spare for a Python program, with all that it needs looked up."""
     how = setting.how
-    os.closerange(0, STREAMS)  # where a run's descriptors will lie, as they are the lowest
+    os.closerange(0, STREAMS)  # where a run's descriptors will be, as they are the lowest
     _runner.make_ready()
     _held.extend((ends, setting))
     return _await_python, [*ends, setting, (*os.path.split(how.work), how.uid, how.library, how.tier != "A"), [code]]
 
 
 def _spawn_all(request: Request, fds: list[int], setting: ChildSetup, ends: _Ends) -> None:
-    """With the program's identity, which counts us as one of its processes."""
+    """Start runs with the program's identity, which counts us as one of its processes."""
     limits = {**request["limits"], "processes": request["limits"]["processes"] + 1}
     restrain(setting.how, plan_rlimits(setting.how, limits), native=True)
     confine_program(setting.how, (), tool=toolchain_program(request))
@@ -275,10 +275,10 @@ def _keep_spares(reports: int, left: int) -> bool:
 
 
 def _await_python(given: list[Any]) -> Following:
-    """In a spare: wait for a run, then become it.
+    """Wait in a spare for a run, then become it.
 
     It ends when the other end is closed, since no run will come. The code is terse because each object that it touches
-    lies on a page that is then copied.
+    is on a page that is then copied.
     """
     runs, reports, setting, identity, codes = given
     try:

@@ -37,7 +37,7 @@ Spent = Callable[[], float]
 
 @dataclass(slots=True)
 class RunOutcome:
-    """How one run ended.
+    """The end of one run.
 
     `cause`: what was enforced, as in `RunResult`; cancelled; SHORTAGE; or starved: it lost most of
     its stretched wall limit.
@@ -179,7 +179,7 @@ class Watcher:
 
 def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
     """Return the limit that a run exceeds, or None."""
-    if tasks > limits["processes"]:  # before the memory that so many take; mostly the kernel has refused more itself
+    if tasks > limits["processes"]:  # before the memory that they take; mostly the kernel has refused more itself
         return "processes"
     if memory_bytes > limits["memory_bytes"]:
         return "memory"

@@ -82,7 +82,7 @@ def _move_up(control: socket.socket) -> socket.socket:
 
 
 def _reserve() -> None:
-    """Occupy the descriptors that a program gets, so that no received descriptor lies there."""
+    """Occupy the descriptors that a program gets, so that no received descriptor has one of their numbers."""
     fd = 0
     while fd < STREAMS:
         fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -140,7 +140,7 @@ class RequestLoop:
         assert not reply["error"], reply["error"]
         if reply["cause"] in ("wall", "starved", SHORTAGE):
             raise TimeoutError(f"the proof of confinement came to no end: {reply['cause']}, {reply['wall_s']:.0f} s")
-        if self.watcher.listener is not None:  # its last act is a forbidden call, which must be told and be its end
+        if self.watcher.listener is not None:  # its last act is a forbidden call, which must be reported and be its end
             assert reply["cause"] == "security: unshare", f"a forbidden call was not reported: {reply}"
         else:
             assert reply["exit_code"] == 0, f"the proof of confinement ended with {reply}"
@@ -172,7 +172,7 @@ class RequestLoop:
             return _reply(watch.RunOutcome("cancelled")) | {"gathered": []}, []
         outcome = self._attempt(request, fds, self.starter.begin)
         if not outcome.ended or self._may_be_repeated(request, outcome):
-            # Somebody ended the template, or the run: what it complained of is the same somebody's doing.
+            # Another process ended the template, or the run: that process also caused the complaint.
             self._complaint()
             if not request["keep"]:
                 self.source.tidy()
@@ -223,7 +223,7 @@ class RequestLoop:
         return outcome
 
     def _spending(self) -> watch.Spent | None:
-        """What a run that begins now spends, as its group counts it: without what we spend ourselves."""
+        """Return what a run that begins now spends, as its group counts it: without what we spend ourselves."""
         group = self.group
         if group is None or (spent := group.cpu_s()) is None:
             return None
@@ -240,7 +240,7 @@ class RequestLoop:
         return self.group.oom_count()
 
     def _complaint(self) -> str:
-        """What the child could not do before it became the program."""
+        """Return what the child could not do before it became the program."""
         try:
             return os.read(self.complaint, 4096).decode(errors="replace")
         except BlockingIOError:
@@ -248,7 +248,7 @@ class RequestLoop:
 
 
 def _let_go(pipes: list[int]) -> None:
-    """The program alone has them from here on: their numbers are closed by whoever received them."""
+    """The program alone has them from here on: their numbers are closed by the process that received them."""
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for fd in pipes:
         os.dup2(null, fd, inheritable=False)

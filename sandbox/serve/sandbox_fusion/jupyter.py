@@ -107,7 +107,7 @@ async def _write(session: ProgramSession, files: Mapping[str, bytes]) -> None:
 
 
 async def _read(session: ProgramSession, asked: Mapping[str, str]) -> dict[str, str]:
-    """What can be read of them, by the notebook's own process: it decides what they hold, as with all its output."""
+    """Return the readable files, read by the notebook's own process: it decides what they hold, as with all output."""
     found: dict[str, str] = {}
     for name, inside in asked.items():
         content = b""

@@ -67,7 +67,7 @@ class DatasetRequest(_Asked):
 
 
 class GetPromptsRequest(DatasetRequest):
-    """Which of the problems: ``limit`` from ``offset`` on."""
+    """Selection of problems: ``limit`` from ``offset`` on."""
 
     offset: int = Field(0, ge=0)
     limit: int = Field(1_000_000, ge=0)
@@ -87,7 +87,7 @@ class SubmitRequest(DatasetRequest):
 
 
 class CommandRunResult(BaseModel):
-    """What a compilation or a run came to."""
+    """Result of a compilation or a run."""
 
     status: Literal["Finished", "TimeLimitExceeded"]
     execution_time: float
@@ -108,7 +108,7 @@ class RunCodeResponse(BaseModel):
 
 
 class CellRunResult(BaseModel):
-    """What a cell printed and raised, and its last value."""
+    """Output and errors of a cell, and its last value."""
 
     stdout: str
     stderr: str
@@ -149,7 +149,7 @@ class EvalResult(BaseModel):
 
 
 class PromptRow(BaseModel):
-    """The statement of a problem as it stands in its row."""
+    """The statement of a problem as it is in its row."""
 
     id: int | str | None
     prompt: str

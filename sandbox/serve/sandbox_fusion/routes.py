@@ -64,7 +64,7 @@ async def ping() -> str:
 
 @router.get("/list_datasets")
 async def list_datasets() -> list[str]:
-    """List the kinds that /submit takes: no data lies here, each call brings its problem."""
+    """List the kinds that /submit takes: no data is stored here, each call brings its problem."""
     return list(DATASETS)
 
 
@@ -100,7 +100,7 @@ async def get_metrics_function(asked: DatasetRequest) -> MetricsFunction:
 
 
 def _as_prompt(row: Row) -> dict[str, Any]:
-    """The statement as it stands in the row, without words of ours."""
+    """Return the statement as it is in the row, without words of ours."""
     labels, prompt = row.get("labels"), row.get("prompt") or row.get("content") or ""
     if not isinstance(prompt, str):
         raise Refused(422, "config.provided_data: prompt and content must be text")

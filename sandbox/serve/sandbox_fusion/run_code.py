@@ -30,7 +30,7 @@ from sandbox.serve.service import Service
 LANGUAGES: Final = {"nodejs": "javascript", "js": "javascript"}
 """Names of SandboxFusion that are not ours."""
 NAMES: Final = ("python", "cpp", "c", "java", "nodejs", "rust", "go")
-"""As SandboxFusion names them; it has no C."""
+"""Names as in SandboxFusion, which has no C."""
 PATIENCE_S: Final = 8.0
 """Clients wait ten seconds longer than compiling and running may take together; then they count the answer as lost."""
 _BACKSTOP_S: Final = 5.0
@@ -72,7 +72,7 @@ def limits_of(run_s: float, memory: int) -> Limits:
 
 
 def contents(files: Mapping[str, Any]) -> dict[str, bytes]:
-    """Files of a request by their names in the work directory; those that are null are not there."""
+    """Return files of a request by their names in the work directory; files that are null are left out."""
     given = {name: text for name, text in files.items() if text is not None}
     found = dict(zip(_names_inside(given), given, strict=True))
     return {inside: _from_base64(name, given[name]) for inside, name in found.items()}
@@ -132,12 +132,12 @@ def as_response(done: ProgramRun, fetched: Mapping[str, str]) -> RunCodeResponse
 
 
 def is_interpreted(language: str) -> bool:
-    """Whether SandboxFusion knows no compilation of it: what cannot be parsed fails as it runs."""
+    """Return whether SandboxFusion knows no compilation of it: what cannot be parsed fails as it runs."""
     return language in ("python", "javascript")
 
 
 def return_code(exit_code: int | None, signal_sent: int | None, cause: str) -> int:
-    """What `subprocess` would say of such an end."""
+    """Return the return code that `subprocess` would give for such an end."""
     if exit_code is not None:
         return exit_code
     return -signal_sent if signal_sent else _SIGNALS.get(cause.partition(":")[0], _KILLED)
@@ -152,7 +152,7 @@ def _compile_result(done: ProgramRun) -> CommandRunResult | None:
 
 
 def not_compiled(cause: str, seconds: float, log: str) -> CommandRunResult:
-    """What a compilation that failed came to."""
+    """Return the result of a compilation that failed."""
     if cause in _TIMES:
         return result("TimeLimitExceeded", seconds, None, "", log)
     return result("Finished", seconds, 1, "", log)
@@ -176,5 +176,5 @@ def result(
     stdout: str | None,
     stderr: str | None,
 ) -> CommandRunResult:
-    """What a compilation or a run came to."""
+    """Return the result of a compilation or a run."""
     return CommandRunResult(status=status, execution_time=seconds, return_code=code, stdout=stdout, stderr=stderr)

@@ -37,7 +37,7 @@ from sandbox.serve.service import Service
 Row = Mapping[str, Any]
 Kind = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
 _NEXT_TOP_LEVEL: Final = re.compile(r"\n(?=[^\s#@)\]}])")
-"""Where a completion of a function's body goes on with something else."""
+"""Place where a completion of a function's body goes on with something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Asked:
     problem: dict[str, Any]
     program: Program
     code: str
-    """As it was taken out of the answer."""
+    """Code as it was taken out of the answer."""
     kind: Kind
     tests: list[Any]
     """`test_info` of each."""
@@ -126,7 +126,7 @@ def _not_compiled(done: Judgement) -> RunCodeResponse:
 
 
 def _exec_info(done: Judgement, case: CaseResult) -> RunCodeResponse:
-    """What is known of the run: a case that passed printed what was expected, and is not shown."""
+    """Return what is known of the run: a case that passed printed what was expected, and is not shown."""
     interpreted = run_code.is_interpreted(done.language)
     compiled = None if interpreted else run_code.result("Finished", 0.0, 0, "", done.compile_log)
     out, err = (None if text is None else str(text) for text in (case.got, case.stderr))
