@@ -49,7 +49,7 @@ class ScoredAnswers:
     samples: tuple[Scored, ...]
     rate: PassRate
     again: Comparison | None = None
-    """Of kept answers: what they came to before, and what now."""
+    """Kept answers only: their results before, compared with those of now."""
 
     @property
     def tokens(self) -> int:

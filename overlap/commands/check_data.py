@@ -85,7 +85,7 @@ class SandboxComponent:
 
 
 class _NoTokens:
-    """Stands where a tokenizer is asked for, and nobody looks at tokens: every prompt is empty."""
+    """A tokenizer for calls in which no code reads tokens: every prompt is empty."""
 
     chat_template = None
 

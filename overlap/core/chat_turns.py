@@ -1,4 +1,4 @@
-"""What an answer says to its client, and what the turns of an episode took."""
+"""The parts of an answer for its client, and counts over the turns of an episode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def unicode_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What an episode took: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
+    """Counts of an episode: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
     all its turns and how many of them the engine had in its cache, answers that were asked for again and not sampled,
     answers that a parser could make nothing of, and whether its time was up before it ended (``episode.timeout_s``).
 

@@ -28,7 +28,7 @@ CLIPPED = {"gspo": 0.5, "cispo": 0.2}
 SURE = 4.0
 """Standard errors from which on a change of the reward is not taken for chance."""
 SPIKE = 10.0
-"""A gradient norm is a spike from so many times the run's median on."""
+"""A gradient norm is a spike from this multiple of the run's median on."""
 NO_SIGNAL = 0.6
 """Share of groups without a learning signal that is too much."""
 

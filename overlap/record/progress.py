@@ -1,4 +1,4 @@
-"""What a run prints: its plan, a line per step, on a terminal a progress bar below them, a table at the end."""
+"""Lines that a run prints: its plan, a line per step, on a terminal a progress bar below them, a table at the end."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def figures(row: Mapping[str, float]) -> str:
 
 
 def nothing_learned(row: Mapping[str, float]) -> str:
-    """Why nothing was learned in a step; "" where something was."""
+    """Reason why nothing was learned in a step; "" where something was."""
     if learned(row):
         return ""
     if row.get("rollout/truncated_share") == 1:
@@ -136,7 +136,7 @@ _BY = {
 
 
 def refusals(counts: Mapping[str, int]) -> list[str]:
-    """What was refused to the programs and rollouts of episodes, the most frequent first."""
+    """A line per parameter that was refused to the programs and rollouts of episodes, the most frequent first."""
     most = sorted(counts.items(), key=lambda counted: -counted[1])
     return [f"`{name}` was refused {n} time{'s' * (n != 1)}, {_BY.get(name, 'by the gateway')}" for name, n in most]
 
@@ -225,7 +225,7 @@ def _request_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, st
 
 
 def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str]]:
-    """Where the policy is, or why it could not be saved and what there is instead."""
+    """Rows with the place of the policy, or why it could not be saved and what there is instead."""
     if not policy:
         return []
     if not policy.get("failure"):

@@ -37,8 +37,8 @@ from overlap.run.step_log import StepLog
 
 @dataclass(frozen=True, slots=True)
 class RunMemory:
-    """What outlives an attempt. ``outages``: seconds from each death of an engine to the next response; ``seconds``:
-    wall time of the run so far.
+    """Data that outlive an attempt. ``outages``: seconds from each death of an engine to the next response;
+    ``seconds``: wall time of the run so far.
     """
 
     history: EvaluationHistory
@@ -72,7 +72,7 @@ class Attempt:
 
     @property
     def at(self) -> Position:
-        """Where the run stands, without the results that no step has taken."""
+        """Position of the run, without the results that no step has taken."""
         begins = self._begins.state
         return self.steps.at if self.steps else Position(begins.step, begins.version, begins.groups)
 

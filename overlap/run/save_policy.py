@@ -114,7 +114,7 @@ class PolicySaver:
             self._run.settle()
 
     def figures(self) -> PolicyFigures:
-        """Where the policy is; or why it is nowhere, with the newest checkpoint."""
+        """Place of the policy; or why it was not saved, with the newest checkpoint."""
         if self.outcome and not self.outcome.get("failure"):
             return self.outcome
         newest = latest(self._run.checkpoints)
