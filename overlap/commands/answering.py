@@ -146,7 +146,7 @@ def rollout_command(args: argparse.Namespace) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class PromptChoice:
-    """Which of a run's prompts are answered. Raises ConfigError."""
+    """The prompts of a run that are answered. Raises ConfigError."""
 
     split: Split | None
     """None: the held-out ones; of kept answers both."""

@@ -34,7 +34,7 @@ def unicode_of(text: str) -> str:
 class Used:
     """Counts of an episode: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
     all its turns and how many of them the engine had in its cache, answers that were asked for again and not sampled,
-    answers that a parser could make nothing of, and whether its time was up before it ended (``episode.timeout_s``).
+    answers that a parser could not read, and whether its time was up before it ended (``episode.timeout_s``).
 
     ``rerendered``: tokens of earlier turns that were rendered anew because the chat template could not continue them.
     ``refused`` and ``ignored``: by parameter, requests that were refused for it, and those in which it had no effect

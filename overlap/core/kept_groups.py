@@ -1,4 +1,4 @@
-"""Which groups of a step are kept whole for people to look at, with the log-probs of both sides.
+"""Groups of a step that are kept whole for people to look at, with the log-probs of both sides.
 
 best      the highest mean reward
 worst     the lowest mean reward

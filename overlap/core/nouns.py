@@ -127,7 +127,7 @@ class Trajectory:
     Both may be given as any sequence and are held as :class:`Packed`: a response of 16K tokens takes 128 KiB.
 
     An episode of several turns is one, too: its response is all that came behind its first prompt, and ``mask`` [T] is
-    0 where tools or users said it (log-prob 0, in no span); ``text`` is its answer. Turns that are not on the way to
+    0 for tokens of tools or users (log-prob 0, in no span); ``text`` is its answer. Turns that are not on the way to
     the answer are in ``forks``, trajectories of the same request. Each sampled token has mask 1 in one of them.
     """
 
@@ -276,7 +276,7 @@ class StepReport:
 
     ``logprobs``: by request id ("g17s0"), of the samples that are kept for people (``kept_groups``), the learner's
     log-probs under the weights *before* the step, [T] for each branch. They are natural logs at the sampling
-    temperature, like the engine's in ``Trajectory.logprobs``. 0 where others said the token; NaN for a last token that
+    temperature, like the engine's in ``Trajectory.logprobs``. 0 for tokens of tools or users; NaN for a last token that
     is not in the loss (``learn.truncated=bootstrap``). Samples that were not learned from are left out.
     """
 

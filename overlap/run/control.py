@@ -196,7 +196,9 @@ class RunControl:
             self._phase, self._note = phase, note
 
     def end(self, **more: object) -> None:
-        """Note the run's end; the run calls this. Later statuses are the last one with ``more``; the run is not kept."""
+        """Note the run's end; the run calls this. Later statuses are the last one with ``more``; no reference to the
+        run is kept.
+        """
         with self._lock:
             last = self._session_status() | more
             self._session_status, self._phase = lambda: last, "ended"
