@@ -85,7 +85,7 @@ class Task(ABC):
     text, reasoning, calls, finish, message), ``await sandbox.run(problem, program)`` judges a program in the pool that
     judges answers, by cases that the policy may know of; ``sandbox.execute(code)`` and ``sandbox.run_files(files)`` run
     what it wrote (an ``EpisodeSandbox``). What it returns is the answer that ``program`` and ``reward``
-    get. All that the policy said is trained, also on branches that were left. It ends truncated where ``chat.say``
+    get. All that the policy sampled is trained, also on branches that were left. It ends truncated where ``chat.say``
     raises that a budget is used up (``episode.turns``, ``episode.timeout_s``, ``episode.tokens``).
     """
 
@@ -110,7 +110,7 @@ class Task(ABC):
         return said
 
     def probes(self, prompt: Prompt) -> Iterable[Probe]:
-        """Programs whose fate the data says or implies, for ``overlap check-data`` to judge; a reference comes first.
+        """Programs whose verdict the data says or implies, for ``overlap check-data`` to judge; a reference is first.
 
         Lazy: a start of a run asks for the first one only.
         """

@@ -101,7 +101,7 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
     """Measure pass@1 and pass@k of ``cfg.model.policy`` in k = ``run.eval_samples`` answers to each prompt, drawn at
     ``rollout.temperature``.
 
-    The arguments are those of :func:`rollout`, and so is what it prints and raises.
+    Arguments, output and errors are as in :func:`rollout`.
     """
     check_config_given(cfg)
     asked, run, measured = PromptChoice(split, limit), cfg.run, list[PassRate]()

@@ -139,7 +139,7 @@ class Learner(Protocol):
         """Send while the engine receives (collective backends); returns at once for memory-based ones."""
 
     async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
-        """Free what ``publish`` made; where it was not ``loaded``, whatever of it the next one must not meet."""
+        """Free what ``publish`` made; where it was not ``loaded``, all of it that the next update must not find."""
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of the learner's policy at the sampling temperature (the parity probe)."""

@@ -69,7 +69,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Programs whose fate is known before a policy answers: what ``overlap check-data`` judges.
+    """Programs whose verdict is known before a policy answers: ``overlap check-data`` judges them.
 
     ``reference``: the data says that they solve the problem; there may be several, and one that is accepted will do.
     ``empty`` and ``example``: an answer that does nothing, or prints the first example, and should not be accepted.

@@ -1,4 +1,4 @@
-"""Which samples are shown: by place, by verdict, by what became of their group."""
+"""Choice of the samples that are shown: by place, by verdict, by the outcome of their group."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ SHOWN = 60
 """Characters of a value in a sentence."""
 ACCEPTED = "AC"
 COMPARED = ("stdio", "function", "")
-"""Kinds of problems whose tests compare what came with what was expected; "" of rows that do not say their kind."""
+"""Kinds of problems whose tests compare the actual value with the expected one; "" for rows without a kind."""
 _SAYS_NOTHING = ("wrong output", "wrong value")
 """Messages that only repeat the verdict."""
 VERDICT_WORDS = {

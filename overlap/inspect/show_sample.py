@@ -69,7 +69,7 @@ def sample_summary(row: Row) -> Iterator[RenderableType]:
 
 
 def failing_test(row: Row) -> Iterator[RenderableType]:
-    """The first test that failed: input, what was expected and what came, how the program ended."""
+    """The first test that failed: input, expected and actual value, how the program ended."""
     test, kind = first_failed_test(row), row.get("kind") or ""
     if test is None:
         return

@@ -1,4 +1,4 @@
-"""The tokens of a sample, each with its text and what engine and learner said of it."""
+"""The tokens of a sample, each with its text and the log-probs of engine and learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests of a sample in ``trajectories.jsonl``: what was put in, wanted and given, shortened."""
+"""The tests of a sample in ``trajectories.jsonl``: input, expected and actual output, shortened."""
 
 from __future__ import annotations
 

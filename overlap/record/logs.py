@@ -149,7 +149,7 @@ def quiet(log_path: Path) -> Iterator[Console]:
         _flush()
         for fd in (1, 2):
             _redirect(fd, log.fileno(), undo)
-        # Not to the log itself: a library that keeps one of the streams goes on with what the descriptor is then.
+        # Not to the log itself: a library that keeps one of the streams goes on with the descriptor's later file.
         undo.enter_context(redirect_stdout(_Chatter(1)))
         undo.enter_context(redirect_stderr(_Chatter(2)))
         undo.callback(_flush)

@@ -68,7 +68,7 @@ class LoopLag:
                 histogram.add(1e3 * (late_s - k * self.interval_s))
 
     def restart(self) -> None:
-        """Forget what came before: libraries that are imported at the start hold up the loop for seconds."""
+        """Forget all earlier lags: libraries that are imported at the start hold up the loop for seconds."""
         self._step, self._run = LagHistogram(), LagHistogram()
 
     def pop_step(self) -> Lag:

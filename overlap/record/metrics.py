@@ -53,7 +53,7 @@ def step_row(
 
 @measure
 def learn_row(result: StepResult) -> Row:
-    """``learn/``: what the learner says of its step; ``rollout/parity_gap``: engine against learner after the sync, NaN
+    """``learn/``: the learner's report of its step; ``rollout/parity_gap``: engine against learner after the sync, NaN
     where nothing was learned.
     """
     learned = result.report.metrics if result.report else {}

@@ -156,7 +156,7 @@ def selection_line(batch: Batch, timeout_s: float) -> str:
 
 
 def stall_line(pending: Sequence[Pending], stall_s: float, given_up: bool) -> str:
-    """A line that says that no sample ended for ``stall_s`` seconds, which ones hang, and what is done about them."""
+    """A line that says that no sample ended for ``stall_s`` seconds, which ones hang, and the action taken."""
     names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
     more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
     return f"no sample ended for {stall_s:g} s; {'given up' if given_up else 'started again'}: {names}{more}"

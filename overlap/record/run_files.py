@@ -1,6 +1,6 @@
 """The files of a run directory, one row each: every path in a run directory is made from this table.
 
-``docs/training.md`` tells what is in each of them.
+``docs/training.md`` describes the content of each.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The rows of ``trajectories.jsonl``: what was asked and answered, what became of it, and how each test judged it.
+"""The rows of ``trajectories.jsonl``: prompt and answer, the outcome, and how each test judged the answer.
 
 A row begins with its head, the small values; its bulk begins with "prompt". ``docs/look.md`` lists both.
 
 {"schema": 3, "split": "train", "step": 3, "group": 17, "sample": 0, "prompt_id": "p4", "reward": 1.0, ...,
  "prompt": "...", "prefill": "...", "answer": "...", "program": {"source": ..., "language": ...}, "tests": [...], ...}
 
-"prompt" is the text of ``prompt_token_ids`` and ends with the prefill, "answer" what the policy wrote behind it.
+"prompt" is the text of ``prompt_token_ids`` and ends with the prefill, "answer" is the policy's text behind it.
 
 Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. A row with a
 "restore" column gives the sample back whole (``sample_restore``); one that is made for that alone has no texts but the

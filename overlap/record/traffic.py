@@ -60,7 +60,7 @@ class Traffic:
         self._show(f"{self.generating} generating, {self.verifying} verifying")
 
     def rest(self, asleep: bool) -> None:
-        """The engine falls asleep, or wakes: until then nothing is done, whatever it has."""
+        """The engine falls asleep, or wakes: until it wakes it does no work, whatever requests it has."""
         self._change(asleep=asleep)
 
     def _change(self, generating: int = 0, verifying: int = 0, *, asleep: bool | None = None) -> None:

@@ -83,7 +83,7 @@ def _words(command: str) -> Iterator[str]:
 
 
 def _program(command: str) -> str:
-    """The word that names what is run; "" where that takes a shell to tell."""
+    """The word that names what is run; "" where only a shell can find it."""
     for word in _words(command):
         name, equals, _ = word.partition("=")
         if not (equals and name.isidentifier()):

@@ -130,7 +130,7 @@ class Attempt:
         )
 
     async def _open(self, recorder: Recorder) -> Components:
-        """Make the parts, start them side by side, and see to it that all are closed. Returns what the loop uses."""
+        """Make the parts, start them concurrently, and make sure that all are closed. Returns what the loop uses."""
         setup, console = self._setup, self._setup.console
         factory = PartFactory(
             setup.inputs, setup.placement, setup.scratch, setup.run.log, console.print, setup.reaper.watch_pid

@@ -155,7 +155,7 @@ class RunControl:
 
     @property
     def state(self) -> str:
-        """The phase with its note ("restarting: 1 of 2"), or what a command has made of it ("stopping", "paused")."""
+        """The phase with its note ("restarting: 1 of 2"), or the state that a command set ("stopping", "paused")."""
         if self._phase in ("ending", "ended"):
             return self._phase
         if self.stopped:

@@ -75,7 +75,7 @@ class StepLog:
                 self.recorder.evaluated(began)
                 await self._tell_evaluation(result.batch.step, self._evaluated)
         except BaseException:
-            await self._note(result)  # the step was taken, whatever became of its evaluation
+            await self._note(result)  # the step was taken, whatever the outcome of its evaluation
             raise
 
     async def on_step(self, result: StepResult) -> None:
