@@ -1,5 +1,5 @@
-"""What asyncio lacks: the first of several awaitables, one error in place of a group, threads that are never abandoned,
-deadlines that do not pass while this process stands still.
+"""Additions to asyncio: the first of several awaitables, one error in place of a group, threads that are never
+abandoned, deadlines that do not pass while this process is suspended.
 
 task, _ = await race(work(), stop.wait())    # the loser is cancelled, and has ended, when this returns
 with unwrapped(): async with TaskGroup() ...  # raises the error that brought the group down
@@ -21,8 +21,8 @@ _PARTS = 4
 async def race(*awaitables: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> tuple[asyncio.Future[Any], ...]:
     """Wait until one of ``awaitables`` is done, and return a future for each of them, in their order.
 
-    Coroutines run as tasks of ``race``: those that lose are cancelled and have ended when it returns or raises. Tasks
-    and futures are the caller's, and go on. Errors stay in the futures; only cancellation is raised.
+    Coroutines run as tasks of ``race``: the tasks that lose are cancelled and have ended when it returns or raises.
+    Tasks and futures are the caller's, and go on. Errors stay in the futures; only cancellation is raised.
     """
     futures = tuple(asyncio.ensure_future(awaitable) for awaitable in awaitables)
     try:
@@ -36,7 +36,7 @@ async def race(*awaitables: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> t
 
 
 async def wait_result(awaitable: Awaitable[T], seconds: float) -> T:
-    """Await it. Raises TimeoutError where that takes longer, and cancels it. A process that stood still meanwhile has
+    """Await it. Raises TimeoutError where that takes longer, and cancels it. A process that was suspended meanwhile has
     not waited: the time is counted in parts, of which each ends once.
     """
     running = asyncio.ensure_future(awaitable)
@@ -72,7 +72,7 @@ async def together(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
 
 async def shielded_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do quick ``work`` in a thread, as ``asyncio.to_thread``; a cancellation is raised once the work has ended, so
-    that nobody tidies up, or goes on, beside a thread that still renames.
+    that no caller cleans up, or goes on, beside a thread that still renames.
     """
     return await shielded(asyncio.create_task(asyncio.to_thread(work, *args, **kwargs)))
 

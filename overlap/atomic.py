@@ -3,7 +3,7 @@
     partial_path ──▶ fill it ──▶ sync ──▶ replace: what was there steps aside, comes back if the rename fails, goes
 
 A kill at any moment leaves the new one or the former one, under its own name or, between two renames of a folder, under
-a hidden one: whoever owns the place calls ``settle_path`` when it comes back to it.
+a hidden one: the owner of the place calls ``settle_path`` when it comes back to it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def descriptor_of(path: object) -> int | None:
 
 
 def is_stdout(path: object) -> bool:
-    """Whether a name for an output means standard output."""
+    """True when a name for an output means standard output."""
     return descriptor_of(path) == 1
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError, also where something stands
-    that is no regular file: a device would be gone. A link stays, and what it names is written.
+    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError, also where ``path`` exists
+    and is no regular file: a device would be gone. A link stays, and its target is written.
 
     A lone surrogate, as the name of a file or a program's output may have, is written as JSON escapes it.
     """
@@ -71,8 +71,8 @@ def write_atomic(path: Path, data: str | bytes) -> None:
 
 @contextmanager
 def made_whole(path: Path) -> Iterator[Path]:
-    """Where to make ``path``, which is not there yet: it gets its name at the end of the block, or goes where the block
-    raises. Raises RunDirError.
+    """Yield a path at which to make ``path``, which does not exist yet: it gets its name at the end of the block, or
+    is removed where the block raises. Raises RunDirError.
     """
     partial = partial_path(path.absolute())
     try:
@@ -84,17 +84,17 @@ def made_whole(path: Path) -> Iterator[Path]:
 
 
 def partial_path(path: Path) -> Path:
-    """Where to make what shall be ``path``: a hidden name beside it, another one for each call."""
+    """Return the path at which to make ``path``: a hidden name beside it, another one for each call."""
     return path.with_name(f".{path.name.removeprefix('.')}.{os.getpid()}-{next(_NUMBERS)}.partial")
 
 
 def former_path(path: Path) -> Path:
-    """Where the former ``path`` is between the two renames of ``replace``."""
+    """Return the place of the former ``path`` between the two renames of ``replace``."""
     return path.with_name(f".{path.name.removeprefix('.')}.former")
 
 
 def is_hidden_name(name: str, of: str) -> bool:
-    """Whether ``name`` is one that ``partial_path`` or ``former_path`` gives to a file or folder called ``of``."""
+    """True when ``name`` is one that ``partial_path`` or ``former_path`` gives to a file or folder called ``of``."""
     return re.fullmatch(rf"\.{re.escape(of.removeprefix('.'))}{_HIDDEN}", name) is not None
 
 

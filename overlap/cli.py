@@ -132,7 +132,7 @@ def _error_line(error: OverlapError) -> str:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; overrides may stand anywhere, also between and after options."""
+    """Parse the command line; overrides may be anywhere, also between and after options."""
     parser = OneLineParser(
         prog="overlap",
         description="Reinforcement learning on code that overlaps sampling, judging and learning.",

@@ -102,10 +102,10 @@ class PausableClock:
 
 
 class Offset:
-    """How far another machine's clock is ahead of ours, s: by a call that we send at a, it gets at b and answers at c,
-    and whose answer we hear at d, ((b - a) + (c - d)) / 2. That is wrong by ((d - a) - (c - b)) / 2 at most (as in NTP,
-    Mills 1991), and by what the clocks drift apart meanwhile. The best call counts until another is better than it
-    still is.
+    """Seconds by which another machine's clock is ahead of ours: for a call that we send at a, which it gets at b and
+    answers at c, and whose answer we get at d, ((b - a) + (c - d)) / 2. The error is at most ((d - a) - (c - b)) / 2
+    (as in NTP, Mills 1991), plus the drift of the clocks since then. The best call counts until another one has a
+    smaller error than its own has become.
     """
 
     ahead_s, _error_s, _at_s = 0.0, float("inf"), 0.0

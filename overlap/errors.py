@@ -167,7 +167,7 @@ class StageError(OverlapError, RuntimeError):
 
 
 def error_reason(error: BaseException, limit: int = 200) -> str:
-    """Why it failed, in one line: what the operating system says, or else the text of the error."""
+    """Reason of a failure, in one line: the text of the operating system, or else the text of the error."""
     return getattr(error, "strerror", None) or one_line(error, limit)
 
 

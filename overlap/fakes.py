@@ -78,7 +78,7 @@ class FakeGenerator(ProcesslessEngine):
 
     async def generate(self, request: Request) -> Trajectory:
         async with self._slots.place(request.group):
-            while not self._open.is_set():  # it may be shut again before those who waited go on
+            while not self._open.is_set():  # it may be shut again before the waiting calls go on
                 await self._open.wait()
             self.running += 1
             try:
@@ -242,7 +242,7 @@ class FakeLearner(Processless):
         self.retired.append(update.version)
 
     async def sleep(self) -> None:
-        """It has no device."""
+        """Do nothing: there is no device."""
 
     async def free(self, moment: str) -> float | None:
         return None

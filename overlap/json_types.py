@@ -1,4 +1,4 @@
-"""What JSON makes of a value, for whoever writes it or compares it with what was written."""
+"""The JSON form of a value, for code that writes it or compares it with a written one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is too large for one message, in pieces of which some are on their way at a time: memory, and files."""
+"""Data too large for one message, in pieces of which some are on their way at a time: memory, and files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def in_pieces(size: int, move: Callable[[int, int], Awaitable[None]]) -> N
 async def copy_file(
     path: Path, size: int, to: Path, *, read: Run = asyncio.to_thread, write: Run = asyncio.to_thread, where: str = ""
 ) -> None:
-    """Copy a file; ``read`` runs a function where it lies, ``write`` ``where`` it goes. Raises RunDirError where it
-    cannot be written.
+    """Copy a file; ``read`` runs a function where the file is, ``write`` at its destination, which ``where`` names in
+    the error. Raises RunDirError where the copy cannot be written.
     """
 
     async def copy(at: int, length: int) -> None:

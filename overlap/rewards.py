@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sandbox.core.nouns import Judgement
 
 TASK = "overlap.rewards:RewardTask"
-"""What ``data.task`` is for it."""
+"""Value of ``data.task`` for ``RewardTask``."""
 _PROMPTS = ("prompt", "messages", "input", "question", "problem")
 Rows = Sequence[Mapping[str, Any]]
 
@@ -46,14 +46,14 @@ class RewardOptions:
     id: str = ""
     """Column of the ids; "": the first of id, task_id, problem_id and question_id, or else the row's number."""
     text_prompt: Literal["raw", "user"] = "raw"
-    """What becomes of a prompt that is a text: "raw": it is continued as it stands; "user": it is the user's turn."""
+    """Use of a prompt that is a text: "raw": it is continued as it is; "user": it is the user's turn."""
     language: str = "python"
     """In the plain style: the language of the program that is taken out of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """What a prompt of such a task carries: its row, and the prompt as it stands there."""
+    """Data of a prompt of such a task: its row, and the prompt as it is in the row."""
 
     row: Mapping[str, Any]
     prompt: str | Sequence[Mapping[str, Any]]
@@ -81,7 +81,7 @@ class RewardTask(Task):
         self._train, self._heldout = train, heldout
         name = getattr(self._function, "__name__", type(self._function).__name__)
         self.called = {"reward": self._target or name}
-        """What messages call its methods."""
+        """Names of its methods in messages."""
 
     @classmethod
     def from_config(cls, cfg: Config) -> RewardTask:
@@ -211,7 +211,7 @@ def reward_task(
 
 
 def reward_overrides(reward: str, style: str) -> list[str]:
-    """What ``--reward`` and ``--style`` mean as overrides of the configuration."""
+    """Return ``--reward`` and ``--style`` as overrides of the configuration."""
     task = [f"data.task={TASK}", f"data.options.reward={reward}"] if reward else []
     return [*task, *([f"data.options.style={style}"] if style else [])]
 

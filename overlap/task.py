@@ -1,4 +1,4 @@
-"""What is learned: a base class for tasks, prompts by the model's chat template, and loading a task by its name.
+"""Tasks to learn: a base class for tasks, prompts by the model's chat template, and loading a task by its name.
 
 A task needs two methods. This one teaches brevity; its reward needs no sandbox, so it runs in a worker process::
 
@@ -43,10 +43,10 @@ class Task(ABC):
     """Installed packages that its Python programs may import beside the standard library; each makes runs slower."""
 
     own_limits: str = ""
-    """Of a task whose tests bring limits of their own: which hold beside ``verify.cpu_s``, in words for the plan."""
+    """Limits that the task's own tests bring, beside ``verify.cpu_s``, in words for the plan; "" for none."""
 
     all_cases: bool = False
-    """Whether the sandbox judges all cases of a problem, so that ``judgement.score`` is the share that passes; else it
+    """True: the sandbox judges all cases of a problem, so that ``judgement.score`` is the share that passes; else it
     stops at the first failure, which is faster, and ``score`` raises ValueError for what is not known then."""
 
     options: ClassVar[type | None] = None
@@ -57,12 +57,12 @@ class Task(ABC):
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:
         """Prompts of split "train" or "heldout" (may be empty), in a fixed order, with unique ids.
 
-        A row of the data that gives no prompt stands there as a ``LeftOut``: it is counted and shown. Prompts may be of
-        any length: those of more than ``model.prompt_tokens`` tokens are left out at the start of a run, and counted.
+        A row of the data that gives no prompt is returned as a ``LeftOut``: it is counted and shown. Prompts may be of
+        any length: prompts of more than ``model.prompt_tokens`` tokens are left out at the start of a run, and counted.
         """
 
     def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None:
-        """What the sandbox has to judge for this answer; None if the reward needs no sandbox. Cheap and pure."""
+        """Return the sandbox's job for this answer; None if the reward needs no sandbox. Cheap and pure."""
         return None
 
     @abstractmethod
@@ -74,31 +74,31 @@ class Task(ABC):
         """
 
     reward_of_tokens: Any = None
-    """Of a task whose reward needs the sampled tokens: ``def reward_of_tokens(self, prompt, answer, token_ids)``, which
-    is called in a worker process instead of ``reward``. ``token_ids`` are those of the response.
+    """Method for a reward by the sampled tokens: ``def reward_of_tokens(self, prompt, answer, token_ids)``, which is
+    called in a worker process instead of ``reward``. ``token_ids`` are those of the response.
     """
 
     rollout: Any = None
-    """Of a task whose episodes have several turns: ``async def rollout(self, prompt, chat, sandbox) -> str``.
+    """Method for episodes of several turns: ``async def rollout(self, prompt, chat, sandbox) -> str``.
 
     ``await chat.say(messages, tools=, max_tokens=, stop=, prefill=)`` has the policy answer (a ``Reply``:
     text, reasoning, calls, finish, message), ``await sandbox.run(problem, program)`` judges a program in the pool that
     judges answers, by cases that the policy may know of; ``sandbox.execute(code)`` and ``sandbox.run_files(files)`` run
     what it wrote (an ``EpisodeSandbox``). What it returns is the answer that ``program`` and ``reward``
-    get. All that the policy said is trained, also on branches that were left. It ends truncated where ``chat.say``
+    get. All that the policy sampled is trained, also on branches that were left. It ends truncated where ``chat.say``
     raises that a budget is used up (``episode.turns``, ``episode.timeout_s``, ``episode.tokens``).
     """
 
     endpoint: bool = False
-    """Whether episodes of its ``rollout`` can be reached by HTTP too: ``with sandbox.endpoint() as (url, key)``."""
+    """True: episodes of its ``rollout`` can be reached by HTTP too: ``with sandbox.endpoint() as (url, key)``."""
 
     resources: Any = None
-    """Of a task whose rollouts need something for a whole run, such as a process: a method without arguments that
-    returns an async context manager, entered before the first episode and left after the last one."""
+    """Method for rollouts that need something for a whole run, such as a process: it takes no arguments and returns
+    an async context manager, entered before the first episode and left after the last one."""
 
     def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
-        """What an agent program (``episode.command``) finds in its working directory, by relative path. ``text`` is the
-        prompt as the policy would read it.
+        """Files that an agent program (``episode.command``) finds in its working directory, by relative path. ``text``
+        is the prompt as the policy would read it.
         """
         return {"prompt.txt": text}
 
@@ -110,7 +110,7 @@ class Task(ABC):
         return said
 
     def probes(self, prompt: Prompt) -> Iterable[Probe]:
-        """Programs whose fate the data says or implies, for ``overlap check-data`` to judge; a reference comes first.
+        """Programs whose verdict the data says or implies, for ``overlap check-data`` to judge; a reference is first.
 
         Lazy: a start of a run asks for the first one only.
         """
@@ -167,7 +167,7 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _marks_of(tokenizer: Any) -> TurnMarks:
-    """Those of the last tokenizer are kept: a task makes all its prompts with one."""
+    """Return a tokenizer's marks; the last tokenizer's marks are kept: a task makes all its prompts with one."""
     known, template = _last_marks, getattr(tokenizer, "chat_template", None)
     if not known or known[0] is not tokenizer or known[1] != template:
         known[:] = tokenizer, template, TurnMarks(tokenizer)
@@ -284,7 +284,7 @@ def _check_methods(task: Any, *methods: str) -> None:
 
 
 def _misfit(task: Any, method: str) -> ConfigError | None:
-    """Why a method of a task cannot be called as it will be, with its line; None where it can, or is not there."""
+    """The error of a method that cannot be called as it will be, with its line; None where it can, or is not there."""
     found, names = getattr(task, method, None), _CALLED_WITH[method]
     if found is None:
         return None

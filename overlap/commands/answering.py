@@ -49,7 +49,7 @@ class ScoredAnswers:
     samples: tuple[Scored, ...]
     rate: PassRate
     again: Comparison | None = None
-    """Of kept answers: what they came to before, and what now."""
+    """Kept answers only: their results before, compared with those of now."""
 
     @property
     def tokens(self) -> int:
@@ -101,7 +101,7 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
     """Measure pass@1 and pass@k of ``cfg.model.policy`` in k = ``run.eval_samples`` answers to each prompt, drawn at
     ``rollout.temperature``.
 
-    The arguments are those of :func:`rollout`, and so is what it prints and raises.
+    Arguments, output and errors are as in :func:`rollout`.
     """
     check_config_given(cfg)
     asked, run, measured = PromptChoice(split, limit), cfg.run, list[PassRate]()
@@ -146,7 +146,7 @@ def rollout_command(args: argparse.Namespace) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class PromptChoice:
-    """Which of a run's prompts are answered. Raises ConfigError."""
+    """The prompts of a run that are answered. Raises ConfigError."""
 
     split: Split | None
     """None: the held-out ones; of kept answers both."""

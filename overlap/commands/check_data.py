@@ -29,7 +29,7 @@ def check_data_command(args: argparse.Namespace) -> int:
     are notes alone. Needs no policy.
     """
     cfg = load_config(args.config, args.overrides)
-    cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
+    cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever type YAML reads it as
     out = None if args.out is None else OutFile(args.out, ours='{"place": ')
     with (
         handle_interrupts() as interrupts,
@@ -85,7 +85,7 @@ class SandboxComponent:
 
 
 class _NoTokens:
-    """Stands where a tokenizer is asked for, and nobody looks at tokens: every prompt is empty."""
+    """A tokenizer for calls in which no code reads tokens: every prompt is empty."""
 
     chat_template = None
 

@@ -1,4 +1,4 @@
-"""``overlap doctor``: whether a training run can start on this machine, what is lacking, and what mends it.
+"""``overlap doctor``: whether a training run can start on this machine, what is lacking, and how to mend it.
 
 What a run needs beyond that only its own plan knows: ``overlap train --dry-run``.
 """

@@ -32,7 +32,7 @@ class ExportedPolicy(NamedTuple):
     """The step of the run after which this was its policy."""
     version: int
     url: str = ""
-    """Of the repository that it was pushed to."""
+    """URL of the repository that the policy was pushed to."""
 
 
 def export(
@@ -74,6 +74,6 @@ def export(
 
 
 def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:
-    """The run's configuration; how many cores this machine has is of no account here."""
+    """Return the run's configuration; the number of this machine's cores does not matter here."""
     check_stored_fields(stored, str(folder))
     return config_from_dict({**stored, "verify": {**stored["verify"], "workers": 1}})

@@ -29,12 +29,12 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 _A_FLAG = "here it is the flag "
-"""What ``name_hint`` says of names that other trainers have as fields, and ``overlap train`` as flags."""
+"""Text of ``name_hint`` for names that are fields in other trainers, and flags of ``overlap train``."""
 
 
 def unknown_words(words: Sequence[str], argv: Sequence[str], flags: Sequence[str], *, fields: bool) -> str:
-    """What is said of words of a command line that its command does not know. ``fields``: it takes fields of the
-    configuration, so that a flag may be meant as one.
+    """Return the message for words of a command line that its command does not know. ``fields``: the command takes
+    fields of the configuration, so that a flag may be meant as one.
     """
     wrong = [word for word in words if word.startswith("-")] or words
     hints = [_unknown_word(word, argv, flags, fields) for word in wrong]
@@ -60,7 +60,7 @@ def _unknown_word(word: str, argv: Sequence[str], flags: Sequence[str], fields: 
 
 
 def _field_hint(flag: str, value: str) -> str:
-    """What field of the configuration a flag was meant as; "" where that is not known."""
+    """Return a hint at the field of the configuration that a flag was meant as; "" where it is not known."""
     from overlap.config.hints import name_hint
 
     hint = name_hint(flag.lstrip("-").replace("-", "_").split("."), value)

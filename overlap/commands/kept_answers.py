@@ -85,9 +85,9 @@ class ChosenAnswers:
     """The kept answers of a split, and how many others were left out, by the reason."""
 
     before: dict[KeptAnswer, Scored] = field(default_factory=dict)
-    """Those to prompts of today, as they were."""
+    """Answers to prompts of today, as they were scored before."""
     judged: list[KeptAnswer] = field(default_factory=list)
-    """Of these, the ones that have an answer."""
+    """The keys of ``before`` that have an answer."""
     left_out: Counter[str] = field(default_factory=Counter)
 
     def add(self, kept: KeptAnswer, scored: Scored) -> None:
@@ -159,7 +159,7 @@ class KeptAnswers:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether a learner can train on the answers: those of training have the "restore" column."""
+        """True when a learner can train on the answers: answers of training have the "restore" column."""
         return self._data is not None
 
     @cached_property
@@ -214,7 +214,7 @@ class Comparison:
 
     @property
     def changed(self) -> list[ChangedAnswer]:
-        """Those with another reward or verdict, the largest change first."""
+        """Answers with another reward or verdict, the largest change first."""
         some = [each for each in self.answers if each.changed]
         return sorted(some, key=lambda each: -abs((each.after.reward or 0.0) - (each.before.reward or 0.0)))
 

@@ -19,7 +19,7 @@ from sandbox.core.checks import printable
 
 _AS_WRITTEN = argparse.RawDescriptionHelpFormatter
 Subparsers = Any
-"""What ``argparse.ArgumentParser.add_subparsers`` returns, which has no public type."""
+"""Return value of ``argparse.ArgumentParser.add_subparsers``, which has no public type."""
 Run = Callable[[argparse.Namespace], int | Iterator[str]]
 _CTL_COMMANDS = {
     "pause": "finish the samples in flight, and take no further step until resume",

@@ -80,7 +80,7 @@ def run_standalone(
 
 
 def check_engines(inputs: RunInputs) -> list[tuple[str, str]]:
-    """Who sits where without a learner, in lines for a person. Raises ConfigError where the engines cannot fit."""
+    """Seats and memory without a learner, in lines for a person. Raises ConfigError where the engines cannot fit."""
     placed, asked, memory = place_engines(inputs)
     return [*seats_lines(asked, placed.seats), *placed.lines(), *memory_lines(memory, placed.seats)]
 

@@ -1,4 +1,4 @@
-"""What an answer says to its client, and what the turns of an episode took."""
+"""The parts of an answer for its client, and counts over the turns of an episode."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def unicode_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What an episode took: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
+    """Counts of an episode: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
     all its turns and how many of them the engine had in its cache, answers that were asked for again and not sampled,
-    answers that a parser could make nothing of, and whether its time was up before it ended (``episode.timeout_s``).
+    answers that a parser could not read, and whether its time was up before it ended (``episode.timeout_s``).
 
     ``rerendered``: tokens of earlier turns that were rendered anew because the chat template could not continue them.
     ``refused`` and ``ignored``: by parameter, requests that were refused for it, and those in which it had no effect

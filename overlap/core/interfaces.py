@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class TaskInterface(Protocol):
-    """What is learned: prompts and a reward. Any object with these members is one; each is described at
-    :class:`overlap.task.Task`, the base class with defaults.
+    """The task that is learned: prompts and a reward. Any object with these members is a task; each member is
+    described at :class:`overlap.task.Task`, the base class with defaults.
     """
 
     packages: tuple[str, ...]
@@ -130,7 +130,7 @@ class Learner(Protocol):
         """Give device memory to an engine on the same device, as ``learn.offload`` says, until a call needs it."""
 
     async def free(self, moment: str) -> float | None:
-        """GiB of the first rank's device that nobody has, which is logged as of ``moment``; None where it has none."""
+        """Free GiB of the first rank's device, logged as of ``moment``; None where the rank has no device."""
 
     async def publish(self, version: int) -> WeightUpdate:
         """Gather the shards and make version ``version`` ready for the engine."""
@@ -139,7 +139,7 @@ class Learner(Protocol):
         """Send while the engine receives (collective backends); returns at once for memory-based ones."""
 
     async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
-        """Free what ``publish`` made; where it was not ``loaded``, whatever of it the next one must not meet."""
+        """Free what ``publish`` made; where it was not ``loaded``, all of it that the next update must not find."""
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of the learner's policy at the sampling temperature (the parity probe)."""

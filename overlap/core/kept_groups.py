@@ -1,4 +1,4 @@
-"""Which groups of a step are kept whole for people to look at, with the log-probs of both sides.
+"""Groups of a step that are kept whole for people to look at, with the log-probs of both sides.
 
 best      the highest mean reward
 worst     the lowest mean reward
@@ -19,11 +19,11 @@ from overlap.core.nouns import Batch, Group
 from overlap.core.tolerance import equal_rewards
 
 KEPT_BYTES = 3 << 20
-"""About so many bytes of samples are kept of a step. At least one group is, however large."""
+"""Approximate bytes of samples that are kept of a step. At least one group is kept, however large."""
 TOKEN_BYTES, SAMPLE_BYTES = 20, 4096
 """About what a row takes for each token (id, two log-probs, text) and for everything else."""
 BY_INTEREST = ("mixed", "failed", "worst", "best", "longest")
-"""Where not all fit, groups are left out from the end of this list."""
+"""Kinds of groups: where not all groups fit, they are left out from the end of this list."""
 
 
 def kept_groups(batch: Batch) -> dict[int, tuple[str, ...]]:

@@ -18,7 +18,7 @@ class Processless:
         """Nothing has to be started."""
 
     async def wait_dead(self) -> None:
-        """It does not die: returns when it is closed."""
+        """Wait until ``close``: there is no process that could die."""
         await self._closed.wait()
 
     def pids(self) -> tuple[int, ...]:
@@ -36,14 +36,14 @@ class ProcesslessEngine(Processless):
     moved = 0
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
-        """It has no parsers."""
+        """Return the text as it is: there are no parsers."""
         return Spoken(text)
 
     async def sleep(self) -> None:
-        """It has no device memory to give."""
+        """Do nothing: there is no device memory to give."""
 
     async def wake(self, part: str) -> None:
-        """It has no device memory to take back."""
+        """Do nothing: there is no device memory to take back."""
 
     async def wants_weights(self) -> None:
         """Never: waits until it is cancelled."""
@@ -56,4 +56,4 @@ class ProcesslessVerifier(Processless):
     concurrency = 1
 
     def take_nodes(self) -> None:
-        """It has no cluster."""
+        """Do nothing: there is no cluster."""

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Finish = Literal["stop", "length", "abort"]
 Part = Literal["weights", "cache"]
+"""The part of an engine that wakes on its own: its weights, or all the rest, which is its KV cache."""
 Split = Literal["train", "heldout"]
-"""What of an engine wakes on its own: its weights, or all the rest, which is its KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the policy is asked. ``data`` belongs to the task and is looked at by nobody else.
+    """A question to the policy. ``data`` belongs to the task; no other code reads it.
 
     ``prefill`` is text that the chat template already put at the start of the assistant's turn (for instance an open
     code fence); the full answer is ``prefill + trajectory.text``.
@@ -40,10 +40,10 @@ class Prompt:
     prefill: str = ""
     data: Any = None
     place: str = ""
-    """Where its row stands in the task's data ("path:line"), for whoever reads of it."""
+    """Place of its row in the task's data ("path:line"), for messages about the row."""
     notes: tuple[str, ...] = ()
-    """What a person should know of the row: each a few words that are the same for all rows of a kind. The plan counts
-    them, and ``overlap check-data`` notes them."""
+    """Notes on the row for a person: each a few words that are the same for all rows of a kind. The plan counts them,
+    and ``overlap check-data`` prints them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", Packed("i", self.token_ids))
@@ -51,7 +51,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A row of a task's data that gives no prompt; it stands among the prompts where the prompt would have stood.
+    """A row of a task's data that gives no prompt; it takes the place of the prompt among the prompts.
 
     Rows are counted by ``reason``, a few words that are the same for all rows of a kind; the first one's ``place`` and
     ``detail`` are shown.
@@ -61,7 +61,7 @@ class LeftOut:
     reason: str
     detail: str = ""
     by_choice: bool = False
-    """Whether nothing is wrong with the row: it, or the configuration, says that it is not to be used here."""
+    """True when nothing is wrong with the row: the row or the configuration says that it is not to be used here."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.detail}" if self.detail else self.place
@@ -69,7 +69,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Programs whose fate is known before a policy answers: what ``overlap check-data`` judges.
+    """Programs whose verdict is known before a policy answers: ``overlap check-data`` judges them.
 
     ``reference``: the data says that they solve the problem; there may be several, and one that is accepted will do.
     ``empty`` and ``example``: an answer that does nothing, or prints the first example, and should not be accepted.
@@ -91,10 +91,10 @@ class Request:
     """Sampling temperature, 0 for the likeliest tokens; None: ``rollout.temperature``, as for all training samples."""
     top_p: float = 1.0
     """Tokens are drawn from the likeliest ones that have this share of the probability; 1, as for all training samples:
-    from all. Only answers that nobody learns from may have another one.
+    from all. Only answers that no learner trains on may have another value.
     """
     turn: int = 0
-    """Of its episode, from 1, where ``prompt`` is all that the policy sees for this turn; 0: the whole rollout."""
+    """Turn of its episode, from 1, where ``prompt`` is all that the policy sees for this turn; 0: the whole rollout."""
     max_tokens: int | None = None
     """Tokens of the response at most; None: as many as ``model.response_tokens`` and the context allow."""
     stop: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class Trajectory:
     Both may be given as any sequence and are held as :class:`Packed`: a response of 16K tokens takes 128 KiB.
 
     An episode of several turns is one, too: its response is all that came behind its first prompt, and ``mask`` [T] is
-    0 where tools or users said it (log-prob 0, in no span); ``text`` is its answer. Turns that are not on the way to
+    0 for tokens of tools or users (log-prob 0, in no span); ``text`` is its answer. Turns that are not on the way to
     the answer are in ``forks``, trajectories of the same request. Each sampled token has mask 1 in one of them.
     """
 
@@ -140,19 +140,19 @@ class Trajectory:
     started_s: float
     finished_s: float
     prompt_ids: Sequence[int] = ()
-    """What came before, [P]; by default the request's prompt."""
+    """Token ids in front of the response, [P]; by default the request's prompt."""
     mask: bytes = b""
     """1 for each token that was sampled and is trained here, else 0; by default all ones."""
     turns: int = 1
-    """Answers of the policy on this branch, those that an earlier branch trains too. Of all branches of an episode,
-    each once: ``used.turns``, which is what metrics, trace and ``trajectories.jsonl`` call turns."""
+    """Answers of the policy on this branch, with the answers that an earlier branch trains. ``used.turns`` counts each
+    answer of all branches of an episode once: metrics, trace and ``trajectories.jsonl`` call that number turns."""
     forks: tuple[Trajectory, ...] = ()
     failure: str = ""
-    """Why it cannot be scored, where that is known before: what rolled it out has crashed."""
+    """Reason why it cannot be scored, where that is known before: the code that rolled it out has crashed."""
     cached_tokens: int = 0
-    """Of those in front of it, how many the engine had in its cache."""
+    """Number of the tokens in front of the response that the engine had in its cache."""
     used: Used | None = None
-    """Of an episode of turns; its forks have none of their own."""
+    """Counts of an episode of turns; its forks have none of their own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", Packed("i", self.token_ids))
@@ -165,7 +165,7 @@ class Trajectory:
 
     @property
     def branches(self) -> tuple[Trajectory, ...]:
-        """It and its forks."""
+        """The trajectory and its forks."""
         return self, *self.forks
 
     @property
@@ -236,7 +236,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one learner step consumes: the kept groups, ordered by id. ``step`` counts from 1.
+    """Input of one learner step: the kept groups, ordered by id. ``step`` counts from 1.
 
     ``version`` is the learner's policy version before the step.
     """
@@ -252,7 +252,7 @@ class Batch:
 
     @property
     def all_samples(self) -> tuple[Scored, ...]:
-        """Those of dropped groups too, which stand behind the others."""
+        """Samples of the kept groups, then those of the dropped groups."""
         return tuple(s for g in (*self.groups, *self.dropped) for s in g.samples)
 
     @property
@@ -272,11 +272,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What the learner says of a step: the version it produced, seconds it took, and named scalars.
+    """The learner's report of a step: the version it produced, seconds it took, and named scalars.
 
     ``logprobs``: by request id ("g17s0"), of the samples that are kept for people (``kept_groups``), the learner's
     log-probs under the weights *before* the step, [T] for each branch. They are natural logs at the sampling
-    temperature, like the engine's in ``Trajectory.logprobs``. 0 where others said the token; NaN for a last token that
+    temperature, like the engine's in ``Trajectory.logprobs``. 0 for tokens of tools or users; NaN for a last token that
     is not in the loss (``learn.truncated=bootstrap``). Samples that were not learned from are left out.
     """
 

@@ -13,14 +13,14 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-9
 
 
 def equal_rewards(rewards: Sequence[float]) -> bool:
-    """Whether rewards [K] are the same; divided by such a deviation, errors would get advantages of size 1. True for
-    none.
+    """True when rewards [K] are the same, or none are given; divided by such a deviation, rounding errors would get
+    advantages of size 1.
     """
     return not rewards or _same(max(rewards), min(rewards))
 
 
 def reaches(reward: float, bound: float) -> bool:
-    """Whether ``reward`` is ``bound`` or more."""
+    """True when ``reward`` is ``bound`` or more."""
     return reward >= bound or _same(reward, bound)
 
 

@@ -1,4 +1,4 @@
-"""Marks of turns that a text holds: the tokenizer would read them as those of the chat template, and they are text.
+"""Marks of turns that a text holds: the tokenizer would read them as marks of the chat template, and they are text.
 
 messages ──▶ hidden ──▶ the chat template ──▶ ids: the template's marks as tokens, those of the texts spelt out
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 Encode = Callable[[str], Sequence[int]]
 _STAND_IN = f"ovl7{secrets.token_hex(6)}"
-"""Begins what stands for a mark while a template renders; no text can know it."""
+"""Beginning of the stand-in for a mark while a template renders; it is random, so that no text contains it."""
 _HIDDEN = re.compile(rf"{_STAND_IN}n(\d+)e")
 _BARRED = re.compile(r"<([|\uff5c]).+\1>", re.DOTALL)
 _ASKED = "ovl7asked"
@@ -30,7 +30,7 @@ class TurnMarks:
         self._numbers = {mark: number for number, mark in enumerate(self._marks)}
 
     def among(self, text: str) -> bool:
-        """Whether a text holds one."""
+        """True when a text contains a mark."""
         return self._pattern.search(text) is not None
 
     def hidden(self, value: Any) -> Any:
@@ -50,7 +50,7 @@ class TurnMarks:
         return _HIDDEN.sub(lambda found: self._marks[int(found[1])], text)
 
     def ids(self, text: str, encode: Encode) -> list[int]:
-        """Ids of a rendered text. Without a stand-in they are those that ``encode`` gives it."""
+        """Ids of a rendered text. Without a stand-in they are the ids that ``encode`` returns for it."""
         first, *rest = _HIDDEN.split(text)
         found = list(encode(first)) if first or not rest else []
         for number, part in zip(rest[::2], rest[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""What the user's code did wrong, in one line, with the place in it: in no library, and not in ours.
+"""The fault of the user's code, in one line, with the place in that code: in no library, and not in this package.
 
 an exception's traceback, a function, what faulthandler wrote of a process that hangs ──▶ "... (rewards.py:12)"
 """
@@ -58,7 +58,7 @@ def _choose(frames: Iterable[tuple[str, int]]) -> str:
 
 
 def line_of(function: Any) -> str:
-    """Where a function or class of the user's is defined ("rewards.py:12"); "" where nobody knows."""
+    """Place where a function or class of the user is defined ("rewards.py:12"); "" where it is not known."""
     try:
         found = inspect.unwrap(getattr(function, "__func__", function))
         path = inspect.getsourcefile(found) or ""

@@ -45,7 +45,7 @@ class CallbackThread:
     """Calls callbacks. Its methods are for the run's event loop, and after it has ended for the run's thread."""
 
     def __init__(self, callbacks: Sequence[Any], run: CallbackRun, report_line: Callable[[str], None]) -> None:
-        """``callbacks`` are those that ``check_callbacks`` returned; ``report_line`` gets lines for a person."""
+        """``callbacks``: the ones that ``check_callbacks`` returned; ``report_line`` gets lines for a person."""
         self._hooks = _hooks(callbacks)
         self._run, self._report_line = run, report_line
         self._work: queue.SimpleQueue[tuple[RunEvent, Future[Asked]] | None] = queue.SimpleQueue()

@@ -33,7 +33,7 @@ class _Feed:
     name: str
     thread: CallbackThread
     calls: deque[Future[Asked]] = field(default_factory=deque)
-    """Those whose outcome is not known, the oldest first."""
+    """Calls whose outcome is not known, the oldest first."""
 
 
 class Trackers:

@@ -39,7 +39,7 @@ def branches(row: Mapping[str, Any]) -> list[EpisodeBranch]:
 
 
 def _shared(one: array[int], other: array[int]) -> int:
-    """How many tokens both begin with."""
+    """Number of tokens that both begin with."""
     least = min(len(one), len(other))
     if one[:least] == other[:least]:
         return least
@@ -51,6 +51,6 @@ def _shared(one: array[int], other: array[int]) -> int:
 
 
 def depth(found: list[EpisodeBranch], number: int) -> int:
-    """How many branches stand between a branch and the first one."""
+    """Number of ancestors of a branch, its parent included; 0 for a branch without a parent."""
     parent = found[number - 1].parent
     return 0 if parent is None else 1 + depth(found, parent)

@@ -1,4 +1,4 @@
-"""Several runs side by side: what they reached, in which fields they differ, their curves over each other, and paired
+"""Several runs side by side: their results, in which fields they differ, their curves over each other, and paired
 tests on the held-out problems.
 """
 

@@ -122,7 +122,7 @@ MORE = (
         ratio=True,
     ),
 )
-"""What is folded below it."""
+"""Curves that are folded below ``FIRST``."""
 Chart = dict[str, Any]
 """A curve with its values, as JSON: title, unit, share, zero, stacked, note, lines, marks. A line has its name, colour,
 values, and running: means over steps, where these are not those of the values. None is a gap.
@@ -130,7 +130,7 @@ values, and running: means over steps, where these are not those of the values. 
 
 
 def run_charts(run: RunData) -> dict[str, Any]:
-    """All charts of a run: ``xs``, the steps; ``first`` and ``more``; ``zero``, titles of those that are always 0."""
+    """All charts of a run: ``xs``, the steps; ``first`` and ``more``; ``zero``, titles of charts that are always 0."""
     derived = {**_groups(run), **_verdicts(run)}
     found: dict[str, Any] = {"xs": thinned(run.column("step")), "first": [], "more": [], "zero": []}
     for place, curves in (("first", FIRST), ("more", MORE)):

@@ -13,7 +13,7 @@ CHECKED = (learning_checks, machinery_checks, sample_checks)
 
 
 def run_warnings(run: RunData) -> list[RunWarning]:
-    """What the checks find, the most urgent first. Raises ConfigError where a file of the run cannot be read."""
+    """Warnings of the checks, the most urgent first. Raises ConfigError where a file of the run cannot be read."""
     if not run.steps:
         return []
     found = ((kind, each(run)) for kind, each in CHECKS.items())
@@ -21,5 +21,5 @@ def run_warnings(run: RunData) -> list[RunWarning]:
 
 
 def _printable(warning: RunWarning) -> RunWarning:
-    """Ids of problems and failures stand in a warning as a file has them; it goes to terminals and into one line."""
+    """Ids of problems and failures are in a warning as a file has them; it goes to terminals and into one line."""
     return warning._replace(text=printable(warning.text), way_out=printable(warning.way_out))

@@ -26,9 +26,9 @@ from overlap.record.timing import mean
 CLIPPED = {"gspo": 0.5, "cispo": 0.2}
 """Share of clipped tokens that is too much, by ``learn.loss``; gspo clips whole responses, and many."""
 SURE = 4.0
-"""Standard errors from which on a change of the reward is not taken for chance."""
+"""Standard errors from which on a change of the reward does not count as chance."""
 SPIKE = 10.0
-"""A gradient norm is a spike from so many times the run's median on."""
+"""A gradient norm is a spike from this multiple of the run's median on."""
 NO_SIGNAL = 0.6
 """Share of groups without a learning signal that is too much."""
 
@@ -148,7 +148,7 @@ def entropy_growth(run: RunData) -> RunWarning | None:
 
 @check
 def length_growth(run: RunData) -> RunWarning | None:
-    """Responses grow, and what they are worth does not."""
+    """Responses grow, and their reward does not."""
     course = first_and_last(run, "rollout/length_mean")
     if course is None or not course[1] > 2 * course[0] or reward_rose(run):
         return None

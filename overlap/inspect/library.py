@@ -17,7 +17,7 @@ Place = tuple[int, int, int]
 """Step, group, sample."""
 _FILES = (RunFile.TRAJECTORIES, RunFile.GROUPS, RunFile.METRICS, RunFile.SUMMARY)
 _NUMBERS = b', "token_ids": "'
-"""Where the texts of a row end, and its numbers as base64 begin."""
+"""Bytes of a row at which its texts end, and its numbers as base64 begin."""
 
 
 class RunLibrary:
@@ -64,7 +64,7 @@ class RunLibrary:
         return self.run.samples.row(head)
 
     def places_with(self, text: str) -> list[Place]:
-        """The samples in whose id, problem, prompt, answer, program, tests or messages ``text`` stands, as it is
+        """The samples whose id, problem, prompt, answer, program, tests or messages contain ``text``, as it is
         written: found without parsing, 200 MB in a tenth of a second.
         """
         self.revision()

@@ -1,4 +1,4 @@
-"""Checks of what stands between policy and reward: weights, staleness, requests, verification and its time."""
+"""Checks of the stages between policy and reward: weights, staleness, requests, verification and its time."""
 
 from __future__ import annotations
 

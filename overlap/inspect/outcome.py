@@ -1,4 +1,4 @@
-"""What a run has reached: its figures as cards, and the held-out problems before and after."""
+"""Results of a run: its figures as cards, and the held-out problems before and after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from overlap.record.progress import change_texts, duration
 from overlap.record.timing import mean
 
 PROBLEMS = 60
-"""Problems that are drawn; of more, those that changed most."""
+"""Problems that are drawn at most: the ones that changed most."""
 Card = tuple[str, str, str]
 """Name, value, and a note."""
 
@@ -95,8 +95,8 @@ def bounds_text(figures: Mapping[str, Any]) -> str:
 
 
 def changed_problems(before: EvaluationPoint, after: EvaluationPoint, names: tuple[str, str]) -> dict[str, Any] | None:
-    """Each problem with its rate by one policy and by the other, those that changed most at the ends; None where they
-    have no problem in common.
+    """Each problem with its rate by one policy and by the other, the problems that changed most at the ends; None
+    where the evaluations have no problem in common.
     """
     old = {tally.id: tally.reward for tally in before.rate.tallies if tally.samples}
     pairs = [(t.id, old[t.id], t.reward) for t in after.rate.tallies if t.samples and t.id in old]

@@ -23,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def overview(run: RunData, name: str) -> Iterator[RenderableType]:
-    """What there is of run ``name``, which is quoted for a shell."""
+    """Yield an overview of run ``name``, which is quoted for a shell."""
     heads, rows = [head.values for head in run.samples.heads()], group_rows(run)
     yield title(name)
     if not rows:
@@ -71,7 +71,7 @@ def _facts(run: RunData, rows: Rows, heads: Rows) -> Iterator[tuple[str, str | T
 
 
 def _next_flags(heads: Rows, *, dropped: bool) -> list[tuple[str, str]]:
-    """What to ask for next."""
+    """Flags that a person may use next, each with its effect."""
     flags = [("--failed", "what did not pass, each with the reason")]
     if heads:
         shown = _telling(heads)
@@ -119,7 +119,7 @@ def group_table(rows: Rows, kept: Collection[GroupKey] | None = None) -> Table:
 
 
 def verdict_counts(rows: Rows) -> list[tuple[str, int]]:
-    """How often each verdict was given in these groups, then what had none: all their samples."""
+    """Count each verdict in these groups, then the samples without a verdict: together all samples of the groups."""
     verdicts: Counter[str] = Counter()
     for row in rows:
         verdicts.update(row["verdicts"])

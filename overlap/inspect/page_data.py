@@ -1,4 +1,4 @@
-"""What the page shows of a run, as JSON: its facts, and the lists of its samples and groups."""
+"""Data that the page shows of a run, as JSON: its facts, and the lists of its samples and groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GROUP = (
 GROUPS, SAMPLES = 20, 16
 """Groups of a report with their texts, and samples of each."""
 CHARACTERS = 1_600_000
-"""All texts of a report have about so many; each is cut to its share."""
+"""Approximate number in all texts of a report together; each text is cut to its share."""
 LONGEST, SHORTEST = 6000, 500
 
 
@@ -81,7 +81,7 @@ def _column(values: list[Any]) -> Any:
 
 
 def report_data(run: RunData) -> dict[str, Any]:
-    """What the page of one file embeds: the facts, the groups, and some groups of samples with their texts."""
+    """Data that the page of one file embeds: the facts, the groups, and some groups of samples with their texts."""
     groups: dict[GroupKey, list[SampleHead]] = {}
     for head in run.samples.heads():
         groups.setdefault(group_key(head.values), []).append(head)
@@ -111,8 +111,8 @@ def _cut(value: Any, most: int) -> Any:
 
 
 def chosen_groups(groups: Mapping[GroupKey, Sequence[SampleHead]]) -> list[GroupKey]:
-    """At most ``GROUPS``: of each kind that is kept those that are spread evenly over the steps, then others, at first
-    those that were trained on.
+    """At most ``GROUPS``: of each kind that is kept, groups that are spread evenly over the steps, then other groups,
+    the trained ones first.
     """
     ordered = sorted(groups, key=_in_order)
     by_kind = [
@@ -129,7 +129,7 @@ def chosen_groups(groups: Mapping[GroupKey, Sequence[SampleHead]]) -> list[Group
 
 
 def _in_order(key: GroupKey) -> tuple[int, bool, int]:
-    """By steps; the evaluation after a step stands behind it."""
+    """Sort key: by steps; the evaluation after a step follows the step."""
     split, step, group = key
     return step, split == "heldout", abs(group)
 

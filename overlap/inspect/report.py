@@ -20,7 +20,7 @@ from overlap.record.run_files import RunFile
 from overlap.record.sample_file import SampleFile
 
 MOST_BYTES = 2**29
-"""Of samples that are looked through at the end of a run, bytes: about 10 s, and 0.3 GB of memory."""
+"""Bytes of samples that are read at most at the end of a run: about 10 s, and 0.3 GB of memory."""
 
 
 def write_report(*runs: str | Path | RunData, out: str | Path | None = None) -> Path:
@@ -47,7 +47,7 @@ def report_html(runs: Sequence[RunData]) -> str:
 
 
 def run_that_ends(path: Path, rows: Sequence[Mapping[str, Any]]) -> RunData:
-    """What the run in ``path`` has left, with its ``rows`` of metrics; without its samples where they are too many."""
+    """Data of the run in ``path``, with its ``rows`` of metrics; without its samples where they are too many."""
     run = RunData(path, rows)
     with suppress(OSError):
         if run.samples.path.stat().st_size > MOST_BYTES:

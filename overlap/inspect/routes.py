@@ -1,4 +1,4 @@
-"""What ``overlap view`` answers: its page, and JSON about the run and its samples.
+"""Answers of ``overlap view``: its page, and JSON about the run and its samples.
 
 What a model wrote is hostile: it leaves as JSON, the page puts it in as text, and no script runs but the page's own.
 """

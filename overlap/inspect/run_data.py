@@ -47,7 +47,7 @@ def load_run(run: str | Path) -> RunData:
 
 
 class RunData:
-    """What a run has left. Each part is read when it is first asked for; ``load_run`` again to see what came since."""
+    """The data of a run's directory. Each part is read at its first use; call ``load_run`` again to see later data."""
 
     def __init__(self, path: Path, steps: Sequence[Mapping[str, Any]] | None = None) -> None:
         """``steps``: its rows of metrics, where they are known, because the disk may not have them all."""
@@ -69,7 +69,7 @@ class RunData:
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
-        """When the run was started and resumed, and with which changes."""
+        """Times at which the run was started and resumed, and the changes of each."""
         return [entry for entry in self._stored.get(HISTORY) or () if isinstance(entry, dict)]
 
     @cached_property
@@ -87,7 +87,7 @@ class RunData:
 
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
-        """The rows of ``metrics.jsonl``, one for each step; NaN stands for what could not be measured."""
+        """The rows of ``metrics.jsonl``, one for each step; NaN where a figure could not be measured."""
         from overlap.record.metrics import read_steps  # with all that makes the rows
 
         path = RunFile.METRICS.of(self.path)
@@ -122,14 +122,14 @@ class RunData:
 
     @property
     def live(self) -> bool:
-        """Whether the run goes on; False where nobody but its owner may know."""
+        """True when the run goes on; False where its lock cannot be read."""
         with suppress(OSError):
             return has_owner(self.path)
         return False
 
     @property
     def state(self) -> str:
-        """How the run ended, as in ``summary.json``, or that it goes on."""
+        """End of the run, as in ``summary.json``, or that it goes on."""
         return str(self.summary["exit"]) if self.summary else "goes on" if self.live else "did not end in order"
 
     @cached_property
@@ -180,7 +180,7 @@ class RunData:
         return f"<table><caption>{html.escape(printable(str(self.path)))}</caption>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What is told of the run at a glance."""
+        """Names and values of the run's main figures."""
         steps = self.steps
         facts = [("steps", f"{len(steps)} ({self.state})")]
         if steps:
@@ -198,7 +198,7 @@ def _rewards(row: Mapping[str, Any]) -> float:
 
 
 def rewards_are_passes(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the mean rewards of these groups are their pass rates: in one evaluation alone that may be by chance."""
+    """True when the mean rewards of these groups are their pass rates: in one evaluation alone that may be chance."""
     return all(math.isclose(_rewards(row), row["solved"], abs_tol=1e-6) for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""What a run's figures warn of, in words, each with a way out: a table of checks over what the run has left.
+"""Warnings from a run's figures, in words, each with a way out: a table of checks over the data of the run.
 
     RunData ──▶ check, check, ... ──▶ RunWarning("entropy_collapse", steps, figure, bound, text, way_out)
 
@@ -25,7 +25,7 @@ class RunWarning(NamedTuple):
     figure: float
     bound: float
     text: str
-    """What was seen, with the figure."""
+    """The observation, with the figure."""
     way_out: str
     """A field of the configuration, or a command."""
     kind: str = ""
@@ -38,7 +38,7 @@ Check = Callable[[RunData], RunWarning | None]
 CHECKS: dict[str, Check] = {}
 """All checks by kind, the most urgent first."""
 MIN_STEPS = 8
-"""Of a run with fewer steps nothing is said of how its figures move."""
+"""Steps that a run needs at least for a warning about changes of its figures."""
 SOLVED = 0.9
 """Share of solved samples from which a policy has little left to learn: low entropy is then its success."""
 
@@ -72,8 +72,8 @@ def late_mean(run: RunData, name: str) -> float:
 
 
 def unsolved(run: RunData) -> bool:
-    """Whether the policy still has much to learn: it fails on more than one sample in ten at the end; in a short run,
-    in all of it.
+    """True when the policy still has much to learn: it fails on more than one sample in ten at the end; in a short
+    run, in all of it.
     """
     course, shares = first_and_last(run, "reward/solved_share"), run.known("reward/solved_share")
     return (course[1] if course else mean(shares) if shares else 0.0) < SOLVED
@@ -86,7 +86,7 @@ def reward_gain(run: RunData) -> float:
 
 
 def reward_rose(run: RunData) -> bool:
-    """Whether the reward is higher at the end than at the beginning, by more than its standard error."""
+    """True when the reward is higher at the end than at the beginning, by more than its standard error."""
     width = max(3, len(run.known("reward/mean")) // 10)
     return reward_gain(run) > max(0.02, reward_noise(run, width))
 

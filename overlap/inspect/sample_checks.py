@@ -1,4 +1,4 @@
-"""Checks of what the rewards are paid for: weak verdicts, one program for many problems, samples that are alike."""
+"""Checks of the answers that get rewards: weak verdicts, one program for many problems, samples that are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples are shown: by place, by verdict, by what became of their group."""
+"""Choice of the samples that are shown: by place, by verdict, by the outcome of their group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overlap.record.sample_file import SampleHead
 
 @dataclass(frozen=True, slots=True)
 class SampleFilter:
-    """What a sample has to be; a field at its default asks for nothing."""
+    """Conditions on a sample; a field at its default sets no condition."""
 
     split: str = ""
     step: int | None = None
@@ -20,16 +20,16 @@ class SampleFilter:
     sample: int | None = None
     problem: str = ""
     failed: bool = False
-    """Those that did not pass."""
+    """Only samples that did not pass."""
     dropped: bool = False
-    """Those whose group was not trained on."""
+    """Only samples whose group was not trained on."""
 
     def of(self, heads: Iterable[SampleHead]) -> list[SampleHead]:
-        """Those of ``heads``, in their order."""
+        """Return the ``heads`` that match, in their order."""
         return [head for head in heads if self.matches(head.values)]
 
     def matches(self, head: Mapping[str, Any]) -> bool:
-        """Whether the sample with these small values is asked for."""
+        """True when the sample with these small values meets the conditions."""
         return (
             (self.step is None or head["step"] == self.step)
             and (self.group is None or head["group"] == self.group)
@@ -41,8 +41,8 @@ class SampleFilter:
         )
 
     def matches_group(self, row: Mapping[str, Any]) -> bool:
-        """Whether the group of this row of groups.jsonl is asked for; of a group ``failed`` asks that none is
-        solved, and fields that only samples have ask for nothing.
+        """True when the group of this row of groups.jsonl meets the conditions; with ``failed`` none of its samples
+        may be solved, and fields that only samples have set no condition.
         """
         return (
             (self.step is None or row["step"] == self.step)
@@ -55,7 +55,7 @@ class SampleFilter:
 
 
 def passed(head: Mapping[str, Any]) -> bool:
-    """Whether a sample passed: accepted; where the task gives rewards without a judge, a reward above 0."""
+    """True when a sample passed: accepted; where the task gives rewards without a judge, a reward above 0."""
     if head["verdict"]:
         return bool(head["verdict"] == ACCEPTED)
     return head["reward"] is not None and head["reward"] > 0

@@ -1,4 +1,4 @@
-"""Why a sample got its reward: one sentence, with the test that decided, what it wanted and what came."""
+"""The reason for a sample's reward: one sentence, with the test that decided, its expected and its actual value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 60
 """Characters of a value in a sentence."""
 ACCEPTED = "AC"
 COMPARED = ("stdio", "function", "")
-"""Kinds of problems whose tests compare what came with what was expected; "" of rows that do not say their kind."""
+"""Kinds of problems whose tests compare the actual value with the expected one; "" for rows without a kind."""
 _SAYS_NOTHING = ("wrong output", "wrong value")
 """Messages that only repeat the verdict."""
 VERDICT_WORDS = {
@@ -29,7 +29,7 @@ VERDICT_WORDS = {
 
 
 def first_failed_test(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The first test that was not accepted, as it stands in the row."""
+    """The first test that was not accepted, as it is in the row."""
     return next((test for test in row.get("tests") or () if test["verdict"] != ACCEPTED), None)
 
 
@@ -43,7 +43,7 @@ def whole_text(excerpt: Any) -> str | None:
 
 
 def compared(kind: str, test: Mapping[str, Any]) -> bool:
-    """Whether a test of a row says both, and compares them."""
+    """True when a test of a row has an expected and an actual value, and compares them."""
     return kind in COMPARED and test.get("expected") is not None and test.get("got") is not None
 
 
@@ -57,7 +57,7 @@ def difference_of(kind: str, test: Mapping[str, Any]) -> list[str]:
 
 
 def reason(row: Mapping[str, Any]) -> str:
-    """Why the sample of this row, whole or a head alone, got its reward."""
+    """The reason for the reward of the sample of this row, which is whole or a head alone."""
     why = _cause(row)
     extras = []
     if row["truncated"] and row["verdict"] != ACCEPTED:
@@ -90,7 +90,7 @@ def _cause(row: Mapping[str, Any]) -> str:
 
 
 def _cause_without_verdict(row: Mapping[str, Any]) -> str:
-    """Of an answer without a program, or of a task whose reward judges none: a row does not say which."""
+    """The cause for an answer without a program, or a task whose reward judges none: a row does not say which."""
     if row["reward"] is None or row.get("program") is not None:
         return "not judged"
     if row["reward"] == 0:
@@ -113,7 +113,7 @@ def _all(total: int) -> str:
 
 
 def _detail(test: Mapping[str, Any], kind: str) -> str:
-    """What a test says of itself: for a wrong answer the two values, otherwise the message."""
+    """The detail of a test: for a wrong answer the two values, otherwise the message."""
     expected, got = whole_text(test.get("expected")), whole_text(test.get("got"))
     message = test_message(test)
     if test["verdict"] != "WA" or got is None:
@@ -131,7 +131,7 @@ def test_message(test: Mapping[str, Any]) -> str:
 
 
 def dropped_words(row: Mapping[str, Any]) -> str:
-    """Why the group of a sample, or of a row of groups.jsonl, was dropped; "" where it was not."""
+    """Reason why the group of a sample, or of a row of groups.jsonl, was dropped; "" where it was not."""
     return str(row["dropped"]).replace("_", " ")
 
 
@@ -141,7 +141,7 @@ def verdict_words(verdict: str) -> str:
 
 
 def program_end(test: Mapping[str, Any]) -> str:
-    """How the program ended in a test: ``exit code 1``, ``ended by SIGSEGV``; "" where that is not known."""
+    """End of the program in a test: ``exit code 1``, ``ended by SIGSEGV``; "" where that is not known."""
     number = test.get("signal")
     if number is not None:
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What a run was: its configuration against the defaults, its history, machine and versions."""
+"""Settings of a run: its configuration against the defaults, its history, machine and versions."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Parts = Iterator[RenderableType]
 
 @dataclass(frozen=True, slots=True)
 class ShowChoice:
-    """What is to be shown."""
+    """The choice of what is shown."""
 
     only: SampleFilter = field(default_factory=SampleFilter)
     diff: bool = False
@@ -47,7 +47,7 @@ class RunShown:
         self.run, self.name, self.choice, self.only = run, shown_argument(name), choice, choice.only
 
     def parts(self) -> Parts:
-        """What the choice asks for. Raises ConfigError where there is no such step, group, sample or problem."""
+        """Return the chosen parts. Raises ConfigError where there is no such step, group, sample or problem."""
         only = self.only
         if only.sample is not None:
             return self._one_sample()
@@ -102,7 +102,7 @@ class RunShown:
         yield from self._hint(f"--step {lowest['step']} --sample {lowest['id']}", "shows one of them whole")
 
     def _one_problem(self) -> Parts:
-        """How often a problem was solved over the steps, and its samples."""
+        """Yield how often a problem was solved over the steps, and its samples."""
         rows = self._rows()
         heads = self.only.of(self.run.samples.heads()) if rows else self.found()
         yield title(f"problem {self.only.problem}")

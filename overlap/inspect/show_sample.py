@@ -54,7 +54,7 @@ def sample_shown(row: Row) -> Iterator[RenderableType]:
 
 
 def sample_summary(row: Row) -> Iterator[RenderableType]:
-    """Where a sample stands, what it got, and why, in one sentence."""
+    """Yield the place of a sample, its reward, and the reason in one sentence."""
     split = "held-out, after" if row["split"] == "heldout" else "train,"
     yield title(f"{row['id']} · {split} step {row['step']} · {row['prompt_id']}")
     advantage = "" if row["advantage"] is None else f", advantage {row['advantage']:+.3f}"
@@ -69,7 +69,7 @@ def sample_summary(row: Row) -> Iterator[RenderableType]:
 
 
 def failing_test(row: Row) -> Iterator[RenderableType]:
-    """The first test that failed: input, what was expected and what came, how the program ended."""
+    """The first test that failed: input, expected and actual value, how the program ended."""
     test, kind = first_failed_test(row), row.get("kind") or ""
     if test is None:
         return

@@ -1,4 +1,4 @@
-"""Where samples are read from: a run directory, or a file that ``overlap rollout --out`` has written."""
+"""Sources of samples: a run directory, or a file that ``overlap rollout --out`` has written."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def rewards_by_step(rows: Iterable[Mapping[str, Any]]) -> dict[int, float]:
 
 
 def trained_on(row: Mapping[str, Any]) -> str:
-    """Whether a group was trained on: "yes", why not, or "held-out"."""
+    """Return "yes" for a group that was trained on, else the reason why not, or "held-out"."""
     if row["split"] == "heldout":
         return "held-out"
     return "yes" if row["learned"] else dropped_words(row) or "no"

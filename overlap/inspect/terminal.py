@@ -26,7 +26,7 @@ Cell = Any
 
 
 def console_of(stream: TextIO | None) -> Console:
-    """What draws for ``stream``. NO_COLOR and TERM=dumb are respected, as Rich does."""
+    """Return the console that draws for ``stream``. NO_COLOR and TERM=dumb are respected, as Rich does."""
     terminal = stream is not None and stream.isatty()
     width = max(40, shutil.get_terminal_size((100, 24)).columns) if terminal else WIDE
     return Console(
@@ -85,7 +85,7 @@ def one_line_of(text: str) -> str:
 
 
 def shown_argument(text: str) -> str:
-    """A name as it stands in a command that is to be copied."""
+    """A name as it is written in a command that is to be copied."""
     return one_line_of(shlex.quote(text))
 
 

@@ -1,6 +1,6 @@
 """One step as a timeline: when its samples were generated, verified and learned from, by ``trace.json``.
 
-A step's events stand together in the file, so only the part around one step is read, however long the run was.
+A step's events are together in the file, so only the part around one step is read, however long the run was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from overlap.inspect.run_data import RunData
 from overlap.record.run_files import RunFile
 
 BYTES = 6 * 2**20
-"""Of the trace that is read."""
+"""Bytes of the trace that are read at most."""
 LANES = (
     ("generate", 0), ("verify", 1), ("collect", 7), ("learn", 4), ("publish", 2), ("load", 2), ("evaluate", 6)
 )  # fmt: skip
@@ -36,7 +36,7 @@ class _Span(NamedTuple):
 
 
 def timeline(run: RunData) -> dict[str, Any] | None:
-    """A step of median length, of those that the trace has: its number, its length in s, and by lane the bars of its
+    """A step of median length among the steps of the trace: its number, its length in s, and by lane the bars of its
     spans: row, begin and end in s. None without such a step.
     """
     try:
@@ -76,7 +76,7 @@ def _one_step(run: RunData) -> tuple[int, float, list[_Span]] | None:
                 return None
             length, step = known[len(known) // 2]
             first, last = places.get(step - 1, 0), places.get(step + 2, places.get(step + 1, size))
-            # Half of what is read lies before the step's own end, where its samples are.
+            # Half of the bytes that are read are before the step's own end, where its samples are.
             first, last = max(first, places[step] - BYTES // 2), min(last, places[step] + BYTES // 2)
             lines = data[data.rfind(b"\n", 0, first) + 1 : last].split(b"\n")
     return step, length, list(_spans(lines))

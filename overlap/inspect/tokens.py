@@ -1,4 +1,4 @@
-"""The tokens of a sample, each with its text and what engine and learner said of it."""
+"""The tokens of a sample, each with its text and the log-probs of engine and learner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SampleTokens:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> SampleTokens | None:
-        """Those of a row of trajectories.jsonl; None where it keeps none."""
+        """Tokens of a row of trajectories.jsonl; None where it keeps none."""
         if not row.get("token_ids") or not row.get("logprobs"):
             return None
         ids, learner = unpacked_ints(row["token_ids"]), row.get("learner_logprobs")
@@ -40,7 +40,7 @@ class SampleTokens:
         return cls(ids, logprobs, unpacked_floats(learner) if learner else None, mask, row["advantage"])
 
     def figures(self, name: TokenFigure) -> list[float | None]:
-        """One figure for each token, [T]; None where it was not sampled, or nobody knows.
+        """One figure for each token, [T]; None where the token was not sampled, or the figure is not known.
 
         ``gap``: log-prob of the engine minus that of the learner. ``advantage``: that of the sample.
         """

@@ -1,4 +1,4 @@
-"""The tests of a sample in ``trajectories.jsonl``: what was put in, wanted and given, shortened."""
+"""The tests of a sample in ``trajectories.jsonl``: input, expected and actual output, shortened."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from sandbox.core.problem import Problem
 
 TESTS = 30
-"""Of the tests of a sample that ran, so many are written at most: the first that failed, and then the first of all."""
+"""Tests of a sample that are written at most, of the tests that ran: the first failed ones, then the first of all."""
 FAILED, FAILED_CHARS = 3, 1000
-"""So many failed tests are written with texts of so many characters."""
+"""Number of failed tests that are written with longer texts, and the characters of such a text."""
 OTHER_CHARS = 120
 MESSAGE_CHARS = 500
 
 
 @dataclass(slots=True)
 class CaseRows:
-    """Of one step or evaluation: a text that several samples were tested with is shortened once."""
+    """Test rows of one step or evaluation: a text that several samples were tested with is shortened once."""
 
     _known: dict[tuple[str, int], Any] = field(default_factory=dict)
 

@@ -111,12 +111,12 @@ def complete_checkpoints(root: Path) -> list[Path]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a checkpoint was written to its end; others do not count."""
+    """True when a checkpoint was written to its end; other checkpoints do not count."""
     return (folder / COMPLETE).is_file()
 
 
 def path_of(root: Path, step: int) -> Path:
-    """Where the checkpoint of a step is, if it exists."""
+    """Path of the checkpoint of a step, if it exists."""
     return root / f"step-{step:06d}"
 
 

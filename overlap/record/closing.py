@@ -31,7 +31,7 @@ def closing_lines(summary: Mapping[str, Any], *, steps: int, checkpoint: str = "
 
 
 def _outcome(summary: Mapping[str, Any], steps: int) -> str:
-    """How the run ended, and what became of the policy."""
+    """The end of the run, and the measured change of the policy."""
     taken, end = int(summary["steps"]), str(summary["exit"])
     how = one_line(end, _SHOWN)
     of = count_of(taken, "step") if taken >= steps else f"{taken} of {count_of(steps, 'step')}"
@@ -68,7 +68,7 @@ def _look_at(summary: Mapping[str, Any], run: str) -> str:
 
 
 def _next(summary: Mapping[str, Any], run: str, checkpoint: str) -> str:
-    """The command that goes on from here, then those that show the run."""
+    """The command that goes on from here, then the commands that show the run."""
     policy = summary.get("policy") or {}
     shown = f"overlap show {run} | overlap report {run}"
     if not RunExit.of(summary["exit"]).complete:
@@ -84,7 +84,7 @@ def _next(summary: Mapping[str, Any], run: str, checkpoint: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path as a shell reads it, from this folder on where it lies below it."""
+    """A path as a shell reads it, relative where it is below the working directory."""
     here, whole = Path.cwd(), Path(path)
     return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) and whole != here else whole))
 

@@ -1,4 +1,4 @@
-"""The command that started a run, for its history; without what nobody else is to read."""
+"""The command that started a run, for its history; without secrets."""
 
 from __future__ import annotations
 

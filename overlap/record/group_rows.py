@@ -1,4 +1,4 @@
-"""The rows of ``groups.jsonl``: what became of each group of a step, and of each problem of an evaluation."""
+"""The rows of ``groups.jsonl``: the outcome of each group of a step, and of each problem of an evaluation."""
 
 from __future__ import annotations
 

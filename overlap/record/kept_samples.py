@@ -30,7 +30,7 @@ def save_carryover(folder: Path, carried: Sequence[Scored], at_s: float) -> None
 
 @dataclass(frozen=True, slots=True)
 class Carryover:
-    """What ``save_carryover`` wrote, without its prompts. Use ``load``; without arguments: no samples."""
+    """Samples that ``save_carryover`` wrote, without their prompts. Use ``load``; without arguments: no samples."""
 
     path: Path = Path(CARRIED)
     rows: tuple[dict[str, Any], ...] = ()
@@ -108,12 +108,12 @@ def _unusable(field: str, path: Path, why: str) -> ConfigError:
 
 
 def _short(scored: Scored) -> Scored:
-    """What decides whether a group is trained on, and how old it is: not what is learned."""
+    """A sample with the data that decide whether its group is trained on, and its age: not the data to learn."""
     return replace(scored, trajectory=_shortened(scored.trajectory), judgement=None)
 
 
 def _shortened(trajectory: Trajectory) -> Trajectory:
-    """Of several sampled tokens two stay: a response of one may have nothing in the loss (``truncated=bootstrap``)."""
+    """Keep two of several sampled tokens: a response of one may have nothing in the loss (``truncated=bootstrap``)."""
     sampled = trajectory.trained
     return replace(
         trajectory,

@@ -2,7 +2,7 @@
 
 :func:`quiet` is for a command, whose process is the run's own: it points the file descriptors 1 and 2 at the log, so
 that Python's logging, warnings, prints, C++ code and child processes all land there, and gives a :class:`Console` that
-still writes to the real terminal. :func:`guest` is for a run in a process of somebody else's, a script or a notebook:
+still writes to the real terminal. :func:`guest` is for a run in the caller's own process, a script or a notebook:
 descriptors, streams and handlers stay as they are, and only what libraries log on behalf of the run goes to the log.
 Child processes of a run have its log as their output in both cases.
 """
@@ -36,7 +36,7 @@ _FORMAT = logging.Formatter("%(levelname)s %(asctime)s [%(name)s] %(message)s", 
 _SILENCED = -1
 """A level below that of every handler, the last resort's too."""
 _LIBRARY_LOG: ContextVar[TextIO | None] = ContextVar("_LIBRARY_LOG", default=None)
-"""Where libraries log in the threads and tasks of a run."""
+"""Stream to which libraries log in the threads and tasks of a run."""
 
 
 class Console:
@@ -51,7 +51,7 @@ class Console:
 
     @property
     def tty(self) -> bool:
-        """Whether the stream is a terminal that understands a progress bar."""
+        """True when the stream is a terminal that understands a progress bar."""
         if self.stream is None or self.stream.closed:
             return False
         return self.stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -131,7 +131,7 @@ def _library_records() -> Iterator[None]:
     try:
         yield
     finally:
-        if logging.getLogRecordFactory() is factory:  # else somebody's goes on behind it, and it does nothing any more
+        if logging.getLogRecordFactory() is factory:  # else a later factory calls this one, which now does nothing
             logging.setLogRecordFactory(before)
 
 
@@ -149,7 +149,7 @@ def quiet(log_path: Path) -> Iterator[Console]:
         _flush()
         for fd in (1, 2):
             _redirect(fd, log.fileno(), undo)
-        # Not to the log itself: a library that keeps one of the streams goes on with what the descriptor is then.
+        # Not to the log itself: a library that keeps one of the streams goes on with the descriptor's later file.
         undo.enter_context(redirect_stdout(_Chatter(1)))
         undo.enter_context(redirect_stderr(_Chatter(2)))
         undo.callback(_flush)
@@ -171,7 +171,7 @@ def _terminal(undo: ExitStack) -> TextIO | None:
     stderr = sys.stderr
     try:
         if stderr is None or stderr.fileno() != 2:
-            return stderr  # an object of somebody's own, which no redirection touches
+            return stderr  # an object of the caller, which no redirection touches
     except (OSError, ValueError):  # has no descriptor
         return stderr
     return undo.enter_context(_Chatter(_dup(2), owned=True))

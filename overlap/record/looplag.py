@@ -1,4 +1,4 @@
-"""How late the driver's event loop runs callbacks that are due: late ones show that something blocks the loop."""
+"""Delay of the driver's event loop in running due callbacks: late callbacks show that something blocks the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.pool.counts import Histogram
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How much later than due the event loop ran a callback, ms."""
+    """Delay with which the event loop ran due callbacks, ms."""
 
     p50_ms: float
     p99_ms: float
@@ -61,14 +61,14 @@ class LoopLag:
             self._task = None
 
     def observe(self, late_s: float) -> None:
-        """Enter one lag, in seconds, with those that it hid."""
+        """Record one lag, in seconds, with the lags that it hid."""
         late_s = max(0.0, late_s)
         for k in range(int(late_s / self.interval_s) + 1):
             for histogram in (self._step, self._run):
                 histogram.add(1e3 * (late_s - k * self.interval_s))
 
     def restart(self) -> None:
-        """Forget what came before: libraries that are imported at the start hold up the loop for seconds."""
+        """Forget all earlier lags: libraries that are imported at the start hold up the loop for seconds."""
         self._step, self._run = LagHistogram(), LagHistogram()
 
     def pop_step(self) -> Lag:

@@ -53,7 +53,7 @@ def step_row(
 
 @measure
 def learn_row(result: StepResult) -> Row:
-    """``learn/``: what the learner says of its step; ``rollout/parity_gap``: engine against learner after the sync, NaN
+    """``learn/``: the learner's report of its step; ``rollout/parity_gap``: engine against learner after the sync, NaN
     where nothing was learned.
     """
     learned = result.report.metrics if result.report else {}
@@ -222,7 +222,7 @@ def node_row(figures: ClusterFigures | None) -> dict[str, float]:
 
 
 def worst_nodes_line(step: int, figures: ClusterFigures) -> dict[str, Any]:
-    """The line of a step: those that lost most, then those that were least busy."""
+    """The line of a step: the nodes that lost most, then the nodes that were least busy."""
 
     def rank(node: NodeFigures) -> tuple[int, float, str]:
         return -node.lost, node.busy_share(figures.seconds), node.node
@@ -238,7 +238,7 @@ def read_steps(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
 
 
 def _is_step(row: Mapping[str, Any]) -> bool:
-    """Those of evaluations before the first step and after the last have columns of that evaluation alone."""
+    """True for a step: rows of evaluations before the first step and after the last have columns of these alone."""
     others = [name for name in row if name != "step"]
     return not others or not all(name.startswith("eval/") for name in others)
 

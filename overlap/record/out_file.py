@@ -1,4 +1,4 @@
-"""What a command writes where ``--out`` says: a whole file or none, or through standard output, a pipe or a device."""
+"""Output of a command to ``--out``: a whole file or none, or a stream into standard output, a pipe or a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from overlap.record.ownership import check_out
 
 class OutFile:
     """The place that a command will write to, opened before the minutes of work: ``quiet`` takes standard output away
-    meanwhile, and a pipe that nobody reads is told at once.
+    meanwhile, and a pipe without a reader is reported at once.
     """
 
     def __init__(self, path: Path, *, field: str = "--out", ours: str = "") -> None:
@@ -25,7 +25,7 @@ class OutFile:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is written through, and is no file that lies somewhere."""
+        """True when the output is a stream and no file."""
         return self._stream is not None
 
     @property
@@ -59,7 +59,7 @@ def _is_stream(path: Path) -> bool:
 
 def _opened(path: Path, field: str) -> BinaryIO:
     try:
-        # A pipe without a reader is not waited for; one that is full is. A descriptor goes on where it stands.
+        # A pipe without a reader is not waited for; a full one is. A descriptor is written from its present offset.
         known = descriptor_of(path)
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY) if known is None else os.dup(known)
         os.set_blocking(fd, True)

@@ -1,4 +1,4 @@
-"""Where a run may write: into a directory that is new, empty, or its own. Files of anybody else stay untouched.
+"""Directories that a run may write into: new, empty, or its own. All other files stay untouched.
 
 free     it does not exist, is empty, or holds what a start left that ended before its first step
 a run's  it holds a run: only ``--resume`` goes on with it
@@ -72,7 +72,7 @@ def check_run_dir_free(path: Path, template: str) -> None:
 
 
 def holds_run(path: Path) -> bool:
-    """Whether a run in this directory came to a step, or ended: something that a person would miss."""
+    """True when a run in this directory came to a step, or ended: something that a person would miss."""
     return any(file.shows_a_run(path) for file in RunFile)
 
 
@@ -162,7 +162,7 @@ def _lock(fd: int) -> None:
 
 
 def has_owner(path: Path) -> bool:
-    """Whether a run goes on in this directory, as its lock tells. Raises OSError where it cannot be read."""
+    """True when a run goes on in this directory, by its lock. Raises OSError where it cannot be read."""
     try:
         log = os.open(RunFile.LOG.of(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -177,7 +177,7 @@ def has_owner(path: Path) -> bool:
 
 
 def stored_summary(path: Path) -> Any:
-    """What ``summary.json`` of the run in a directory holds; None of a run that has not ended in order, or that was
+    """Content of ``summary.json`` of the run in a directory; None for a run that has not ended in order, or that was
     resumed since. Raises OSError, ValueError.
     """
     summary = RunFile.SUMMARY.of(path)
@@ -188,7 +188,7 @@ def stored_summary(path: Path) -> Any:
 
 
 def how_it_ended(path: Path) -> str:
-    """How the run in a directory ended, for a person; for a run that no process is going on with."""
+    """The end of the run in a directory, for a person; for a run that no process is going on with."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         figures = stored_summary(path)
         return f"it has ended ({figures['exit']}, {figures['steps']} steps)"

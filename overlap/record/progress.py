@@ -1,4 +1,4 @@
-"""What a run prints: its plan, a line per step, on a terminal a progress bar below them, a table at the end."""
+"""Lines that a run prints: its plan, a line per step, on a terminal a progress bar below them, a table at the end."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def figures(row: Mapping[str, float]) -> str:
 
 
 def nothing_learned(row: Mapping[str, float]) -> str:
-    """Why nothing was learned in a step; "" where something was."""
+    """Reason why nothing was learned in a step; "" where something was."""
     if learned(row):
         return ""
     if row.get("rollout/truncated_share") == 1:
@@ -136,7 +136,7 @@ _BY = {
 
 
 def refusals(counts: Mapping[str, int]) -> list[str]:
-    """What was refused to the programs and rollouts of episodes, the most frequent first."""
+    """A line per parameter that was refused to the programs and rollouts of episodes, the most frequent first."""
     most = sorted(counts.items(), key=lambda counted: -counted[1])
     return [f"`{name}` was refused {n} time{'s' * (n != 1)}, {_BY.get(name, 'by the gateway')}" for name, n in most]
 
@@ -156,7 +156,7 @@ def selection_line(batch: Batch, timeout_s: float) -> str:
 
 
 def stall_line(pending: Sequence[Pending], stall_s: float, given_up: bool) -> str:
-    """A line that says that no sample ended for ``stall_s`` seconds, which ones hang, and what is done about them."""
+    """A line that says that no sample ended for ``stall_s`` seconds, which ones hang, and the action taken."""
     names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
     more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
     return f"no sample ended for {stall_s:g} s; {'given up' if given_up else 'started again'}: {names}{more}"
@@ -225,7 +225,7 @@ def _request_rows(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[str, st
 
 
 def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str]]:
-    """Where the policy is, or why it could not be saved and what there is instead."""
+    """Rows with the place of the policy, or why it could not be saved and what there is instead."""
     if not policy:
         return []
     if not policy.get("failure"):

@@ -48,15 +48,15 @@ class Recorder:
         self._run, self._progress, self._lag, self._samples = run, progress, lag, samples
         self._tracer = Tracer(run.trace, after=traced)
         self._began_s = time.monotonic()
-        """When the step began: at the end of the last parity check, so that what follows that one, as metrics and a
-        checkpoint, is part of a step; or at the end of an evaluation, which is not.
+        """Start of the step: the end of the last parity check, so that the work after that check, as metrics and a
+        checkpoint, is part of a step; or the end of an evaluation, which is not part of a step.
         """
         self._evaluation: tuple[float, float] | None = None
         self._no_ages = {f"rollout/staleness_share_{age}": 0.0 for age in range(max_staleness + 1)}
 
     @property
     def traced(self) -> tuple[int, float]:
-        """Where the trace ends now, for a checkpoint."""
+        """Present end of the trace, for a checkpoint."""
         return self._tracer.position
 
     def begin(self) -> None:

@@ -27,7 +27,7 @@ _WHOLES: Mapping[str, tuple[str, ...]] = {
     "time/decode_tokens_per_s": ("time/generate_s",),
     "time/overlap_efficiency": ("time/generate_s", "time/reward_s"),
 }
-"""What a ratio of time is of, the smaller of two; of others it is the step."""
+"""Times that a ratio of time is a share of, the smaller of two; other ratios are shares of the step."""
 
 
 def summary(
@@ -45,8 +45,8 @@ def summary(
     """Figures of the whole run. ``reason`` is "finished" or why it ended; ``seconds`` its wall time.
 
     ``evaluations`` is what evaluations on the held-out problems found (``EvaluationHistory.summary``): before, after,
-    best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval; it stands under
-    "pass_at_1", or under "heldout_reward" where the ``measure`` is the mean reward. ``warnings`` are
+    best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval; its key is
+    "pass_at_1", or "heldout_reward" where the ``measure`` is the mean reward. ``warnings`` are
     those of ``overlap.inspect``. ``reward`` compares the means of the first and the last ``window`` steps.
     Timings are medians over the steps; ``exposed_reward_share`` is the total of exposed reward seconds over the total
     of step seconds.
@@ -81,7 +81,7 @@ def column(rows: Rows, name: str) -> list[float]:
 
 
 def learned(row: Mapping[str, float | None]) -> bool:
-    """Whether something was learned in a step; where nothing was, and its samples were there, it lasts a moment."""
+    """True when something was learned in a step; else, where its samples were there, the step lasts a moment."""
     return row.get("rollout/groups_kept", 1) != 0
 
 

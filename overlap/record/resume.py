@@ -20,7 +20,7 @@ from overlap.record.timing import NAN, Row
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a run is resumed: after ``state``, from the checkpoint in ``folder`` (None: from the beginning)."""
+    """Point at which a run is resumed: after ``state``, from the checkpoint in ``folder`` (None: the beginning)."""
 
     state: RunState
     folder: Path | None = None
@@ -34,7 +34,7 @@ class Resumed:
 
     @property
     def line(self) -> str:
-        """Where it goes on, for a person; "" from the beginning."""
+        """Point at which the run goes on, for a person; "" for the beginning."""
         if self.folder is None:
             return ""
         told = f"after step {self.state.step}, policy version {self.state.version}"

@@ -26,7 +26,7 @@ class StepRow(TypedDict):
 
 @with_config(_EXACT)
 class SummaryFile(TypedDict):
-    """What every ``summary.json`` has."""
+    """Fields of every ``summary.json``."""
 
     exit: str
 

@@ -1,4 +1,4 @@
-"""How a run can end: the words that ``exit`` of its summary begins with, and what follows from each."""
+"""The ends of a run: the words that ``exit`` of its summary begins with, and what follows from each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class RunExit(StrEnum):
-    """A member is its words; a detail may stand behind them ("error: the engine died")."""
+    """A member is its words; a detail may follow them ("error: the engine died")."""
 
     in_order: bool
-    """Whether the run did what it was asked to, and has not failed."""
+    """True when the run did what it was asked to, and has not failed."""
     measured: bool
-    """Whether the evaluation of its end was made."""
+    """True when the evaluation of its end was made."""
     complete: bool
-    """Whether nothing is left to be trained."""
+    """True when nothing is left to be trained."""
 
     FINISHED = "finished", True, True, True
     ALL_SOLVED = "all prompts solved", True, True, True

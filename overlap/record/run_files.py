@@ -1,6 +1,6 @@
 """The files of a run directory, one row each: every path in a run directory is made from this table.
 
-``docs/training.md`` tells what is in each of them.
+``docs/training.md`` describes the content of each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunFile(Enum):
         return run / self.filename
 
     def shows_a_run(self, run: Path) -> bool:
-        """Whether it is evidence of a run in this directory: a folder, or a file that is not empty."""
+        """True when it is evidence of a run in this directory: a folder, or a file that is not empty."""
         if not self.evidence:
             return False
         if self.evidence == self.filename and os.path.islink(self.of(run)):
@@ -62,15 +62,15 @@ class RunFile(Enum):
 
 
 def exported_policy(run: Path, step: int) -> Path:
-    """Where ``overlap export`` puts the policy of a step."""
+    """Path to which ``overlap export`` writes the policy of a step."""
     return run / str(RunFile.EXPORTED).replace("*", f"{step:06d}")
 
 
 def is_run_file(name: str) -> bool:
-    """Whether a run makes a file or folder of this name in its directory, or makes it under this name for a while."""
+    """True when a run makes a file or folder of this name in its directory, or makes it under this name for a while."""
     return any(fnmatchcase(name, file.filename) for file in RunFile) or is_partial_run_file(name)
 
 
 def is_partial_run_file(name: str) -> bool:
-    """Whether ``name`` is the hidden name of a file that a run was writing."""
+    """True when ``name`` is the hidden name of a file that a run was writing."""
     return any(is_hidden_name(name, file.filename) for file in RunFile)

@@ -48,13 +48,13 @@ class EvaluationFigures(ChangeFigures):
 
 
 class Evaluations(TypedDict):
-    """The evaluations of a run. None stands for what was not made, or ended too early for it."""
+    """The evaluations of a run. None where one was not made, or the run ended too early for it."""
 
     before: EvaluationFigures | None
     after: EvaluationFigures | None
     change: ChangeFigures | None
     best: EvaluationFigures | None
-    """Of the policy in ``policy-best/``."""
+    """Figures of the policy in ``policy-best/``."""
     during: list[EvaluationFigures]
 
 
@@ -75,7 +75,7 @@ class LeftOutFigures(TypedDict):
 
 
 class SplitFigures(TypedDict):
-    """Rows of a split, and by reason those that are left out."""
+    """Rows of a split, and by reason the rows that are left out."""
 
     rows: int
     left_out: dict[str, LeftOutFigures]
@@ -86,22 +86,22 @@ class HardwareFigures(TypedDict):
 
     cpu: str
     cores: int
-    """Those that this process may use."""
+    """Cores that this process may use."""
     memory_gib: float
     gpus: list[str]
     kernel: str
 
 
 class PolicyFigures(TypedDict, total=False):
-    """Where the trained policy is; or ``failure``, why it is nowhere, with the newest checkpoint. Empty where the run
-    has taken no step.
+    """Place of the trained policy; or ``failure``, why it was not saved, with the newest checkpoint. Empty where the
+    run has taken no step.
     """
 
     path: str
     """A directory that ``transformers`` loads."""
     version: int
     instead: str
-    """Why it is on another disk than the run directory."""
+    """Reason why the policy is on another disk than the run directory."""
     failure: str
     checkpoint: str | None
 
@@ -114,10 +114,10 @@ class CallbackCost(TypedDict):
 
 
 class RunSummary(TypedDict):
-    """The figures of a run. NaN stands for what could not be measured."""
+    """The figures of a run. NaN where a figure could not be measured."""
 
     exit: str
-    """How it ended, by the words of ``RunExit``, with a detail behind some: "finished", "error: the engine died"."""
+    """The end, by the words of ``RunExit``, with a detail behind some: "finished", "error: the engine died"."""
     steps: int
     """Steps taken, before a resumption too."""
     seconds: float
@@ -131,9 +131,9 @@ class RunSummary(TypedDict):
     """Medians over the steps, s, and shares."""
     loop_lag_ms: dict[str, float]
     warnings: list[str]
-    """What the run's figures warn of, each with a way out (``docs/look.md``)."""
+    """Warnings from the run's figures, each with a way out (``docs/look.md``)."""
     requests: dict[str, dict[str, int]]
-    """Of episodes, by parameter: how many requests were "refused" for it, and in how many it was "ignored"."""
+    """Requests of episodes, by parameter: number that was "refused" for it, and number in which it was "ignored"."""
     totals: dict[str, int]
     """Samples, tokens, groups kept and dropped."""
     versions: dict[str, str]
@@ -149,4 +149,4 @@ class RunSummary(TypedDict):
     not_written: list[str]
     """Files that the run could not write, with the reason."""
     callbacks: dict[str, CallbackCost]
-    """What each callback has cost."""
+    """Cost of each callback."""

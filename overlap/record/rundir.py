@@ -85,7 +85,7 @@ class RunDir:
         self.settle()
         last = state.step or -1  # the evaluation before a first step is made again
         self._rows.rewind(last)
-        # That of a run which had ended, and now goes on, stands behind its last checkpoint.
+        # The evaluation of a run that had ended, and now goes on, is behind its last checkpoint.
         self._samples.rewind(size_until(self.trajectories, last, state.trajectories_offset))
         self._groups.rewind(size_until(self.groups, last, state.groups_offset))
         self._nodes.rewind(size_until(self.nodes, state.step))
@@ -111,7 +111,7 @@ class RunDir:
         }
 
     def step(self, row: Mapping[str, Any]) -> None:
-        """Write the row of a step (``row["step"]``) to metrics.jsonl, behind those that could not be written before."""
+        """Write the row of a step (``row["step"]``) to metrics.jsonl, behind rows that could not be written before."""
         self.failures.step = int(row["step"])
         self._rows.add(row)
         self._write_rows()
@@ -122,7 +122,7 @@ class RunDir:
             self.failures.recovered(str(RunFile.METRICS))
 
     def nodes_of(self, step: int, figures: ClusterFigures) -> None:
-        """Write what the nodes of a cluster did in a step to nodes.jsonl, those that did worst by name."""
+        """Write the figures of a cluster's nodes in a step to nodes.jsonl, with the names of the worst nodes."""
         with self.failures.tolerate_write_errors(RunFile.NODES):
             self._nodes.append(worst_nodes_line(step, figures))
 
@@ -158,7 +158,7 @@ class RunDir:
 
 
 def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the history keeps of a start: when, after which step, by which command, with which changes."""
+    """Entry of the history for a start: when, after which step, by which command, with which changes."""
     return {
         "at": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "step": step,

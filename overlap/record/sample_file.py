@@ -15,7 +15,7 @@ from overlap.errors import ConfigError, count_of, error_reason
 from overlap.record.row_shapes import HEADS, check_bulk, check_form
 
 BULK_BEGINS = b', "prompt": '
-"""Where the bulk of a row begins. No text of a head holds these bytes: JSON escapes its quotes."""
+"""Bytes with which the bulk of a row begins. No text of a head holds these bytes: JSON escapes its quotes."""
 _MARK = 500
 """Bytes of the last row by which it is known again: its head."""
 _BLOCK = 256
@@ -24,7 +24,7 @@ _BUFFER = 1 << 20
 
 
 class SampleHead(NamedTuple):
-    """A sample without its bulk: where its row lies in the file, in bytes, and the small values."""
+    """A sample without its bulk: offset and size of its row in the file, bytes, and the small values."""
 
     offset: int
     size: int

@@ -1,4 +1,4 @@
-"""What a row of a sample has so that the sample itself comes back from it: to be trained on after a checkpoint, or
+"""The column of a sample's row from which the sample itself is restored: to be trained on after a checkpoint, or
 again by another run.
 
 "restore": {"data": "1f6c...", "generated": [-12.5, -2.0], "verified": [-1.5, -1.0, -0.5], "judgement": {...}, ...}
@@ -21,7 +21,7 @@ from overlap.record.row_shapes import unpacked_bytes
 from sandbox.core.nouns import Judgement
 
 UNREADABLE = (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
-"""What making a sample of a row raises where the row holds something else."""
+"""Errors that making a sample of a row raises where the row holds something else."""
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """Two lone surrogates side by side, which JSON would read back as one character."""
 

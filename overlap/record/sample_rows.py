@@ -1,11 +1,11 @@
-"""The rows of ``trajectories.jsonl``: what was asked and answered, what became of it, and how each test judged it.
+"""The rows of ``trajectories.jsonl``: prompt and answer, the outcome, and how each test judged the answer.
 
 A row begins with its head, the small values; its bulk begins with "prompt". ``docs/look.md`` lists both.
 
 {"schema": 3, "split": "train", "step": 3, "group": 17, "sample": 0, "prompt_id": "p4", "reward": 1.0, ...,
  "prompt": "...", "prefill": "...", "answer": "...", "program": {"source": ..., "language": ...}, "tests": [...], ...}
 
-"prompt" is the text of ``prompt_token_ids`` and ends with the prefill, "answer" what the policy wrote behind it.
+"prompt" is the text of ``prompt_token_ids`` and ends with the prefill, "answer" is the policy's text behind it.
 
 Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. A row with a
 "restore" column gives the sample back whole (``sample_restore``); one that is made for that alone has no texts but the
@@ -40,7 +40,7 @@ ProgramOf = Callable[["Prompt", str], tuple[Problem, Program] | None]
 
 @dataclass(frozen=True, slots=True)
 class SampleNotes:
-    """What a sample does not know of itself: why its group is kept, what came of its reward, the learner's view.
+    """Data that a sample does not hold: why its group is kept, the outcome of its reward, the learner's log-probs.
 
     ``learner``: the learner's log-probs of each of its branches, [T] each; empty where the learner did not say.
     """
@@ -82,7 +82,7 @@ class SampleRows:
     program_of: ProgramOf = field(default=lambda *_: None)
     """A program or problem that it cannot give, as user code may raise anything, is null in the row."""
     restore_at_s: float | None = None
-    """When the rows are made, where they get the column; of a step, when it was trained on."""
+    """Time at which rows with the "restore" column are made; for a step, the time at which it was trained on."""
     data: str = ""
     """The digest of the prompts, for that column."""
     _prompts: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class SampleRows:
         return b"".join((*pieces, b"}\n"))
 
     def _shown(self, sample: Scored, decode: Decode) -> Iterator[bytes]:
-        """What people look at beside prompt and answer."""
+        """Yield the members for people, beside prompt and answer."""
         trajectory, judgement = sample.trajectory, sample.judgement
         problem, program = self._job(trajectory)
         yield from _member("prefill", json_bytes(trajectory.request.prompt.prefill))
@@ -121,7 +121,7 @@ class SampleRows:
         yield from _member("compile_log", json_bytes(log))
 
     def _job(self, trajectory: Trajectory) -> tuple[Problem, Program] | tuple[None, None]:
-        """What the verifier was given, if anything."""
+        """Problem and program that the verifier was given, if any."""
         if trajectory.failure or trajectory.finish == "abort":
             return None, None
         prompt = trajectory.request.prompt
@@ -132,7 +132,7 @@ class SampleRows:
         return (problem, program) if isinstance(problem, Problem) and isinstance(program, Program) else (None, None)
 
     def _prompt(self, trajectory: Trajectory) -> tuple[bytes, bytes]:
-        """What came before the response, which an episode may have begun in its own words: its text as JSON, and its
+        """The context of the response, which an episode may have begun in its own words: its text as JSON, and its
         token ids in base64.
         """
         prompt, ids = trajectory.request.prompt, trajectory.prompt_ids
@@ -189,7 +189,7 @@ def _program_row(program: Program | None) -> dict[str, Any] | None:
 
 
 def _tokens(branch: Trajectory, learner: Sequence[Sequence[float]]) -> Iterator[bytes]:
-    """What is known of each token of a branch; ``learner`` has the learner's log-probs of it, or nothing."""
+    """Yield the data of each token of a branch; ``learner`` has the learner's log-probs of it, or nothing."""
     yield from _quoted("token_ids", _packed("i", branch.token_ids))
     yield from _quoted("logprobs", _packed("f", branch.logprobs))
     if learner:

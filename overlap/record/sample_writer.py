@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from overlap.record.rundir import RunDir
 
 HELDOUT_KEPT = 16
-"""Of the problems of an evaluation so many are kept at most, spread evenly over them."""
+"""Problems of an evaluation that are kept at most, spread evenly over all of them."""
 ALL, HELDOUT = ("all",), ("heldout",)
 
 
 @dataclass(frozen=True, slots=True)
 class SampleWriter:
-    """Of one run. Its methods block on the disk; a file that cannot be written costs no run (``RunDir.failures``)."""
+    """Writer of one run. Its methods block on the disk; a file that cannot be written ends no run
+    (``RunDir.failures``)."""
 
     run: RunDir
     decode: Decode
     program_of: ProgramOf
     kept: Literal["some", "all", "none"] = "some"
     critic: bool = False
-    """Whether it is the learner's critic that makes advantages of rewards."""
+    """True when the learner's critic makes advantages of rewards."""
 
     data: str = ""
     """The digest of the prompts, for rows from which another run trains."""

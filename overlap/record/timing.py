@@ -1,4 +1,4 @@
-"""Where the wall time of a step went: arithmetic on spans of time.
+"""Parts of a step's wall time: arithmetic on spans of time.
 
 A span is ``(start_s, end_s)`` in seconds of ``time.monotonic()``. Nothing here adds up per-sample times: with many
 samples at once only *wall* spans (unions of spans) say where a step's time went.
@@ -26,7 +26,7 @@ WALL_PARTS = (
     ("sync", "time/sync_s"),
     ("parity check", "time/parity_s"),
 )
-"""What a step's time goes to where its stages follow each other: a name, and the metric."""
+"""Parts of a step's time where its stages follow each other: a name, and the metric."""
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:
@@ -65,7 +65,7 @@ def mean(values: Iterable[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """Where the wall time of a step went. Undefined ratios (nothing was generated or verified) are NaN."""
+    """Parts of a step's wall time. Undefined ratios (nothing was generated or verified) are NaN."""
 
     step_s: float
     """s: length of the step, from the end of the last one, or of its evaluation, to the end of its parity check."""
@@ -141,7 +141,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def run_span(scored: Scored) -> Span:
-    """When a sandbox ran the sample. What another machine judged is finished only when its verdict has come back."""
+    """Span in which a sandbox ran the sample, which on another machine ends before its verdict has come back."""
     judgement = scored.judgement
     if judgement is None or not judgement.node:
         return scored.started_s, scored.finished_s

@@ -30,10 +30,10 @@ class Tracer(TraceFile):
     """Draws finished steps."""
 
     _ended_s: float | None = None
-    """When the step before ended."""
+    """Time at which the step before ended."""
 
     def draws(self, step: int) -> bool:
-        """Whether the file has room for this step."""
+        """True when the file has room for this step."""
         return step % (1 << self.position[0] // WINDOW_BYTES) == 0
 
     def step(self, result: StepResult, nodes: ClusterFigures | None = None, levels: Iterable[Level] = ()) -> None:

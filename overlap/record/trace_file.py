@@ -34,7 +34,7 @@ _TICK_US = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DrawnSpan:
-    """Where a span is: its row, and its beginning and end in the trace, µs."""
+    """Position of a span: its row, and its beginning and end in the trace, µs."""
 
     tid: int
     begin_us: float
@@ -111,7 +111,7 @@ class TraceFile:
         """
         for place, span in enumerate(spans if len(spans) > 1 else ()):
             first, last = place == 0, place == len(spans) - 1
-            # A flow belongs to the span that is open at its time, so it lies within, by the resolution at least.
+            # A flow belongs to the span that is open at its time, so its time is inside, by the resolution at least.
             at = max(span.begin_us, span.end_us - _TICK_US) if first else min(span.end_us, span.begin_us + _TICK_US)
             kind: dict[str, Any] = {"ph": "s"} if first else {"ph": "f", "bp": "e"} if last else {"ph": "t"}
             self._event(**kind, name="sample", cat="sample", id=number, ts=round(at, 1), tid=span.tid)

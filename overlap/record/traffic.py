@@ -51,7 +51,7 @@ class Traffic:
 
     @contextmanager
     def passing(self, *, generating: int = 0, verifying: int = 0) -> Iterator[None]:
-        """Count so many samples while they are there."""
+        """Count these numbers of samples inside the block."""
         self._change(generating, verifying)
         try:
             yield
@@ -60,7 +60,7 @@ class Traffic:
         self._show(f"{self.generating} generating, {self.verifying} verifying")
 
     def rest(self, asleep: bool) -> None:
-        """The engine falls asleep, or wakes: until then nothing is done, whatever it has."""
+        """The engine falls asleep, or wakes: until it wakes it does no work, whatever requests it has."""
         self._change(asleep=asleep)
 
     def _change(self, generating: int = 0, verifying: int = 0, *, asleep: bool | None = None) -> None:
@@ -74,7 +74,7 @@ class Traffic:
             self._spans.append((self._busy_since_s, at_s))
         if asleep is None:
             if self._levels and at_s - self._levels[-1].at_s < LEVEL_S:
-                at_s = self._levels.pop().at_s  # levels that hold for less are not told apart
+                at_s = self._levels.pop().at_s  # levels that hold for less are not kept apart
             self._levels.append(Level(at_s, self.generating, self.verifying))
 
     @property
@@ -82,12 +82,12 @@ class Traffic:
         return self.generating > 0 and not self._asleep
 
     def pop_levels(self) -> list[Level]:
-        """How many samples were on their way, since the last call."""
+        """Numbers of samples on their way, since the last call."""
         levels, self._levels = self._levels, []
         return levels
 
     def pop_engine_spans(self) -> list[Span]:
-        """When the engine was busy, since the last call; a span that is still open is cut now."""
+        """Spans in which the engine was busy, since the last call; a span that is still open is cut now."""
         spans, self._spans = self._spans, []
         if self._busy:
             now_s = time.monotonic()
@@ -96,7 +96,7 @@ class Traffic:
         return spans
 
     def pop_nodes(self) -> ClusterFigures | None:
-        """What the nodes of a cluster did since the last call; None where none judges."""
+        """Figures of a cluster's nodes since the last call; None where no node judges."""
         return self._verifier.take_nodes() if self._verifier else None
 
     def pop_moved(self) -> int:

@@ -1,6 +1,6 @@
 """``episode.command`` before a run begins: whether a shell reads it, and finds what it names.
 
-It will run in a directory of its own, of which only ``Task.files`` knows: what lies here is not there.
+It will run in a directory of its own, of which only ``Task.files`` knows: files of this directory are not there.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _check_program(command: str, first: str) -> None:
 
 
 def _asked(*arguments: str) -> str:
-    """What a shell says against these, on one line."""
+    """Return the errors of a shell with these arguments, on one line."""
     found = subprocess.run(
         ["/bin/sh", *arguments],
         env=child_environment(),
@@ -83,7 +83,7 @@ def _words(command: str) -> Iterator[str]:
 
 
 def _program(command: str) -> str:
-    """The word that names what is run; "" where that takes a shell to tell."""
+    """The word that names what is run; "" where only a shell can find it."""
     for word in _words(command):
         name, equals, _ = word.partition("=")
         if not (equals and name.isidentifier()):

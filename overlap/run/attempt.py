@@ -37,8 +37,8 @@ from overlap.run.step_log import StepLog
 
 @dataclass(frozen=True, slots=True)
 class RunMemory:
-    """What outlives an attempt. ``outages``: seconds from each death of an engine to the next response; ``seconds``:
-    wall time of the run so far.
+    """Data that outlive an attempt. ``outages``: seconds from each death of an engine to the next response;
+    ``seconds``: wall time of the run so far.
     """
 
     history: EvaluationHistory
@@ -72,7 +72,7 @@ class Attempt:
 
     @property
     def at(self) -> Position:
-        """Where the run stands, without the results that no step has taken."""
+        """Position of the run, without the results that no step has taken."""
         begins = self._begins.state
         return self.steps.at if self.steps else Position(begins.step, begins.version, begins.groups)
 
@@ -130,7 +130,7 @@ class Attempt:
         )
 
     async def _open(self, recorder: Recorder) -> Components:
-        """Make the parts, start them side by side, and see to it that all are closed. Returns what the loop uses."""
+        """Make the parts, start them concurrently, and make sure that all are closed. Returns what the loop uses."""
         setup, console = self._setup, self._setup.console
         factory = PartFactory(
             setup.inputs, setup.placement, setup.scratch, setup.run.log, console.print, setup.reaper.watch_pid

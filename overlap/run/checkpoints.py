@@ -21,7 +21,7 @@ from overlap.run.run_setup import RunSetup
 
 
 class CheckpointWriter:
-    """Puts together where each part of a run stands."""
+    """Collects the position of each part of a run."""
 
     def __init__(
         self,

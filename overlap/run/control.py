@@ -8,7 +8,7 @@
                 restarting: 1 of 2 ◀┘
 
 A command that comes before the run has started, or while it restarts, is kept until it runs. One that can no longer be
-obeyed is refused. All methods of ``RunControl`` may be called from any thread, except those marked "for the session".
+obeyed is refused. Any thread may call a method of ``RunControl``, unless its text says "the session calls this".
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class WaitingSample(TypedDict):
 
 
 class RunStatus(_StatusAlways, total=False):
-    """What a run is doing and where it stands; while it takes steps, with the figures of its loop (``LoopState``)."""
+    """Activity and position of a run; while it takes steps, with the figures of its loop (``LoopState``)."""
 
     exit: str
-    """How it ended, once it has: as in its summary, or the error."""
+    """The end of the run, once it has ended: as in its summary, or the error."""
     generating: int
     verifying: int
     steps_waiting: int
@@ -110,7 +110,7 @@ class RunControl:
     def __init__(self) -> None:
         self.loop_control = Control()
         self.stopped = False
-        """Whether ``stop`` was called."""
+        """True when ``stop`` was called."""
         self._phase: Phase = "preparing"
         self._note = ""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -145,17 +145,17 @@ class RunControl:
         self.ask("stop")
 
     def status(self) -> RunStatus:
-        """What the run is doing (``state``), where it stands, and how full it is."""
+        """Return the run's activity (``state``), its position, and how full it is."""
         return cast(RunStatus, self._request("status"))
 
     @property
     def phase(self) -> Phase:
-        """What the run is doing, whatever command is pending."""
+        """Activity of the run, whatever command is pending."""
         return self._phase
 
     @property
     def state(self) -> str:
-        """The phase with its note ("restarting: 1 of 2"), or what a command has made of it ("stopping", "paused")."""
+        """The phase with its note ("restarting: 1 of 2"), or the state that a command set ("stopping", "paused")."""
         if self._phase in ("ending", "ended"):
             return self._phase
         if self.stopped:
@@ -183,7 +183,7 @@ class RunControl:
         return answer
 
     def expect(self, run: str, steps: int, at: Resumed = BEGINNING) -> None:
-        """For the run: what a status says until its session is up. ``at`` is where the run begins."""
+        """Set the status until the session is up; the run calls this. ``at`` is the point at which the run begins."""
         state, checkpoint = at.state, at.folder.name if at.folder else None
         known = {"run": run, "step": state.step, "steps": steps, "version": state.version}
         known |= {"seconds": round(state.seconds, 1), "checkpoint": checkpoint, "restarts": 0, "not_written": []}
@@ -191,23 +191,25 @@ class RunControl:
             self._session_status = lambda: known
 
     def enter(self, phase: Phase, note: str = "") -> None:
-        """For the run: what it is doing from here on."""
+        """Set the activity from here on; the run calls this."""
         with self._lock:
             self._phase, self._note = phase, note
 
     def end(self, **more: object) -> None:
-        """For the run: it has ended. Later statuses are the last one with ``more``; no reference to the run is kept."""
+        """Note the run's end; the run calls this. Later statuses are the last one with ``more``; no reference to the
+        run is kept.
+        """
         with self._lock:
             last = self._session_status() | more
             self._session_status, self._phase = lambda: last, "ended"
 
     def raise_if_stopped(self) -> None:
-        """For the run, before it has anything to save: raise StoppedError if ``stop`` was called."""
+        """Raise StoppedError if ``stop`` was called; the run calls this before it has anything to save."""
         if self.stopped:
             raise StoppedError("the run was stopped before it began")
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T], why: str) -> T:
-        """For the session: do ``work``, which ``stop`` cancels. Raises StoppedError with ``why`` then."""
+        """Do ``work``, which ``stop`` cancels; the session calls this. Raises StoppedError with ``why`` then."""
         if self.stopped:
             work.close()
             raise StoppedError(why)
@@ -218,7 +220,7 @@ class RunControl:
         return result
 
     async def wait_stopped(self) -> None:
-        """For the session: wait until ``stop`` is called."""
+        """Wait until ``stop`` is called; the session calls this."""
         assert self._stop is not None
         await self._stop.wait()
 
@@ -226,9 +228,9 @@ class RunControl:
     async def attached(
         self, status: Callable[[], dict[str, Any]], on_save: OnSave, report_line: Callable[[str], None]
     ) -> AsyncIterator[None]:
-        """For the session: inside, its event loop obeys commands; afterwards the run ends. ``status`` returns what the
-        session adds to a status, ``on_save`` writes a checkpoint, ``report_line`` gets a line if a requested checkpoint
-        was not written.
+        """Let the session's event loop obey commands inside the block; afterwards the run ends. ``status`` returns what
+        the session adds to a status, ``on_save`` writes a checkpoint, ``report_line`` gets a line if a requested
+        checkpoint was not written.
         """
         with self._lock:
             self._session_status, self.loop_control.on_save = status, on_save

@@ -164,7 +164,7 @@ class _Server:
 
 
 async def _request(reader: asyncio.StreamReader) -> object:
-    """What a client asks for. Raises ValueError or RecursionError for no JSON, OSError where the client has gone."""
+    """Read a client's command. Raises ValueError or RecursionError for no JSON, OSError where the client has gone."""
     line = await reader.readline()
     if not line.endswith(b"\n"):
         raise ConnectionAbortedError("the client closed before the end of its line")

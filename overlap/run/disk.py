@@ -1,4 +1,4 @@
-"""What a run writes to its disk, against what is free there: a full disk would take its weights at the end."""
+"""Bytes that a run writes to its disk, against the free bytes: on a full disk its last weights would be lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DiskNeed:
 
     @property
     def line(self) -> str:
-        """For a person."""
+        """Text for a person."""
         certain = sum(self.certain.values())
         most = certain + sum(self.at_most.values())
         text = f"{self.folder} {amount(certain, most, self.free)} ({', '.join([*self.certain, *self.at_most])})"
@@ -50,7 +50,7 @@ class DiskNeed:
 
 
 def disk_need(asked: PlannedRun, heldout: int) -> DiskNeed:
-    """What the run that is ``asked`` for writes, with ``heldout`` prompts to evaluate on: the final policy, with
+    """Bytes that the run that is ``asked`` for writes, with ``heldout`` prompts to evaluate on: the final policy, with
     ``run.eval_every`` the best one beside its successor, the checkpoints that are kept and a new one, and samples.
     Raises ConfigError for a ``run.dir`` that is none.
     """
@@ -69,7 +69,7 @@ def disk_need(asked: PlannedRun, heldout: int) -> DiskNeed:
 
 
 def _sample_bytes(cfg: Config) -> int:
-    """Of ``trajectories.jsonl``, without the samples of evaluations."""
+    """Bytes of ``trajectories.jsonl``, without the samples of evaluations."""
     each = TOKEN_BYTES * cfg.context_tokens + SAMPLE_BYTES
     whole = cfg.samples_per_step * each
     some = min(whole, max(KEPT_BYTES, cfg.rollout.samples_per_group * each))

@@ -77,7 +77,7 @@ class Run(RunControl):
                     callbacks=callbacks,
                 )
                 self.end(exit=self._figures["exit"])
-            except BaseException as error:  # it is raised where somebody waits
+            except BaseException as error:  # it is raised where a caller waits
                 self._error = error
                 self.end(exit=reason_of(error))
             finally:
@@ -98,7 +98,7 @@ class Run(RunControl):
 
     @property
     def done(self) -> bool:
-        """Whether the run has ended."""
+        """True when the run has ended."""
         return self._over.is_set()
 
     def wait(self, timeout: float | None = None) -> RunSummary:

@@ -43,10 +43,10 @@ class PartFactory:
     placement: Placement
     scratch: Path
     log: Path
-    """Where the parts' processes print."""
+    """File to which the parts' processes print."""
     report_line: Callable[[str], None] = print
     watch_pid: Callable[[int], None] = lambda pid: None
-    """Told of each process that is started after the parts are up."""
+    """Called with the id of each process that is started after the parts are up."""
 
     @property
     def cfg(self) -> Config:
@@ -177,7 +177,7 @@ class PartFactory:
         )
 
     def engine_site(self, engine: int) -> EngineSite | None:
-        """Where an engine's process is started; None: on this machine."""
+        """Site at which an engine's process is started; None: on this machine."""
         if not self.placement.engines[engine].node:
             return None
         from overlap.cluster.sites import FarSite
@@ -185,7 +185,7 @@ class PartFactory:
         return FarSite(self._fleet, self.inputs.policy)
 
     def rank_site(self) -> RankSite | None:
-        """Where the processes of the learner ranks are started; None: all of them on this machine."""
+        """Site at which the processes of the learner ranks are started; None: all of them on this machine."""
         if not self.placement.rank_nodes:
             return None
         from overlap.cluster.sites import RankSite
@@ -207,14 +207,14 @@ class PartFactory:
 
 
 def opened_resources(task: Any) -> AbstractAsyncContextManager[Any] | None:
-    """What a task needs while its episodes run, not yet entered; None where it needs nothing."""
+    """Resources of a task while its episodes run, not yet entered; None where it needs none."""
     resources = getattr(task, "resources", None)
     return None if resources is None else resources()
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """What has to be done before a part of that name starts: where engines and learner take turns on GPUs, the engines
-    start first and sleep, because vLLM takes what others do there meanwhile for its own.
+    """Work to do before a part of that name starts: where engines and learner take turns on GPUs, the engines start
+    first and sleep, because vLLM counts memory that others allocate there meanwhile as its own.
     """
 
     async def start_engines() -> None:

@@ -68,7 +68,7 @@ def plan_lines(
 
 
 def _staleness(cfg: Config, seats: Seats) -> str:
-    """How old samples may become, and how much is in flight."""
+    """Largest age of samples, and number of groups in flight, in words."""
     stale = cfg.rollout.max_staleness
     told = f"asynchronous: samples up to {count_of(stale, 'policy version')} old" if stale else "on-policy"
     told += f"; at most {count_of(cfg.leases, 'group')} in flight"
@@ -86,7 +86,7 @@ _ALGORITHMS = {
 
 
 def _algorithm(cfg: Config) -> str:
-    """How rewards become a gradient, in the words of the papers."""
+    """Method that makes a gradient of rewards, in the words of the papers."""
     learn = cfg.learn
     told = _ALGORITHMS.get(learn.advantage, f"advantage by {learn.advantage}") + f", loss {learn.loss}"
     told += f", off-policy correction {learn.correction}" if learn.correction != "none" else ""
@@ -108,7 +108,7 @@ def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]
 
 
 def _policy_line(asked: PlannedRun) -> tuple[str, str]:
-    """What is trained, and how large it is."""
+    """The policy that is trained, and its size."""
     model = asked.cfg.model
     return "policy", f"{model.policy} ({asked.policy.parameters / 1e6:,.0f} M parameters, {asked.cfg.dtype})"
 
@@ -127,13 +127,13 @@ def _data_lines(inputs: RunInputs) -> list[tuple[str, str]]:
 
 
 def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:
-    """A line per split and reason for the rows of the data that are not used, and per note on those that are."""
+    """A line per split and reason for the rows of the data that are not used, and per note on the rows that are."""
     lines = [("left out", f"{split}: {line}") for split, intake in inputs.splits.items() for line in intake.lines()]
     return lines + [("note", f"{split}: {line}") for split, intake in inputs.splits.items() for line in intake.noted()]
 
 
 def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
-    """What is special about the learner: an offload without effect, adapters, a critic, a KL penalty."""
+    """Special settings of the learner: an offload without effect, adapters, a critic, a KL penalty."""
     cfg, shape, lines = asked.cfg, asked.policy, []
     if cfg.learn.offload == "sleep" and not seats.turns:
         told = "learn.offload=sleep has no effect: engine and learner share no GPU"
@@ -153,7 +153,7 @@ def _learner_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
 
 
 def _penalty(asked: PlannedRun) -> str:
-    """What the policy is held against and how, with what a biased choice is."""
+    """Reference, estimate and coefficient of the KL penalty, with a note where rewards are only reported."""
     learn, name = asked.cfg.learn, "the initial policy"
     if asked.reference is not None:
         name = f"{learn.reference} ({asked.reference.parameters / 1e6:,.0f} M parameters)"
@@ -162,7 +162,7 @@ def _penalty(asked: PlannedRun) -> str:
 
 
 def _verifier(cfg: Config, task: Task) -> str:
-    """Who judges, and how long it may take."""
+    """The judge of answers, and its time limit."""
     if isinstance(task, RewardTask):
         wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
         workers = count_of(cfg.verify.workers, "reward worker")
@@ -179,7 +179,7 @@ def _judges(cfg: Config) -> str:
 
 
 def _evaluation(cfg: Config, problems: int) -> str:
-    """What is evaluated and when, or why nothing is."""
+    """The evaluations and their times, or why there are none."""
     samples = cfg.run.eval_samples
     if not (samples and problems):
         return "none: " + ("no held-out prompts" if samples else "run.eval_samples=0")
@@ -190,8 +190,8 @@ def _evaluation(cfg: Config, problems: int) -> str:
 
 
 def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
-    """What runs episodes of several turns, their bounds, and what reads their answers. Empty where rollouts
-    have one turn. Raises ConfigError for a template that takes no such dialog.
+    """The program or method of episodes of several turns, their bounds, and the parsers of their answers. Empty where
+    rollouts have one turn. Raises ConfigError for a template that takes no such dialog.
     """
     cfg, e, task = inputs.cfg, inputs.cfg.episode, inputs.task
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
@@ -214,7 +214,7 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
 
 
 def _requests(cfg: Config) -> str:
-    """What becomes of requests that ask for more than an answer of the policy."""
+    """Effect of requests that ask for more than an answer of the policy."""
     forced = "JSON (response_format) and forced calls (tool_choice)"
     told = f"{forced} have no effect"
     if not cfg.episode.tool_parser:
@@ -223,7 +223,7 @@ def _requests(cfg: Config) -> str:
 
 
 def _tool_calls(cfg: Config, shown: str) -> str:
-    """What reads the calls of tools that a program offers; ``shown`` is a call as the chat template shows it."""
+    """The parser for calls of tools that a program offers; ``shown`` is a call as the chat template shows it."""
     parser, counted = cfg.episode.tool_parser, "answers with calls that are not read are counted (episode/unread)"
     form = f"the policy's chat template shows one as {shown!r}" if shown else "the policy's chat template shows none"
     if not parser:
@@ -251,7 +251,7 @@ def seats_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
 
 
 def memory_inputs(inputs: RunInputs, rollouts: KeptSamples | None = None) -> PlannedRun:
-    """What the memory of a run is planned by."""
+    """Inputs to the memory plan of a run."""
     critic, reference = (None if path is None else read_shape(path) for path in (inputs.critic, inputs.reference))
     return PlannedRun(inputs.cfg, read_shape(inputs.policy), critic, rollouts is None, reference)
 

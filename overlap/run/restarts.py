@@ -42,8 +42,8 @@ class Restarts:
         self._run, self._cfg, self._report_line = run, cfg, report_line
 
     def possible(self, taken: int) -> bool:
-        """Whether the run may go back: ``taken`` steps of this session would be lost without a checkpoint. Reports why
-        it may not.
+        """True when the run may go back: ``taken`` steps of this session would be lost without a checkpoint. Reports
+        why it may not.
         """
         if not self.begun:
             return False
@@ -85,7 +85,7 @@ class Restarts:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a run ended early, as its summary says it."""
+    """Reason why a run ended early, in the words of its summary."""
     if isinstance(error, StoppedError):
         return RunExit.STOPPED.value
     if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):

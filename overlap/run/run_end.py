@@ -1,4 +1,4 @@
-"""What is written down when a run has ended: its summary, its picture, its report."""
+"""Files that are written when a run has ended: its summary, its picture, its report."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class RunEvents:
     report_line: Callable[[str], None]
     no_evaluation: str = ""
     begun: bool = False
-    """Whether callbacks know of the run."""
+    """True when callbacks know of the run."""
     _told: bool = False
 
     async def tell(self, event: RunEvent) -> bool:
@@ -77,5 +77,5 @@ class RunEvents:
 
     @property
     def figures(self) -> dict[str, CallbackCost]:
-        """What each callback has cost."""
+        """Cost of each callback."""
         return self.callbacks.figures

@@ -35,7 +35,7 @@ class RunInputs:
     critic: Path | None = None
     """The checkpoint that a critic starts from, where there is one."""
     reference: Path | None = None
-    """That of ``learn.reference``, where one is named."""
+    """The checkpoint of ``learn.reference``, where one is named."""
 
 
 def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole = quiet) -> RunInputs:
@@ -58,7 +58,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
-        if given := cfg.model.chat_template_kwargs:  # for whoever renders: the task, the gateway
+        if given := cfg.model.chat_template_kwargs:  # for all that render: the task, the gateway
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
         critic, reference = resolve_critic(cfg, policy, tokenizer), resolve_reference(cfg, policy, tokenizer)
         check_rollout(cfg, task)

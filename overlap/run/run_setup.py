@@ -1,4 +1,4 @@
-"""What a run is given before its parts start."""
+"""Inputs of a run before its parts start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from overlap.run.run_inputs import RunInputs
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """What a run is given. ``data``: digest of the prompts, for checkpoints. ``rollouts``: samples to train from in the
+    """Inputs of a run. ``data``: digest of the prompts, for checkpoints. ``rollouts``: samples to train from in the
     place of an engine and a verifier.
     """
 

@@ -79,7 +79,7 @@ class PolicySaver:
         return sum(file.stat().st_size for file in self._policy.glob("*.safetensors"))
 
     async def rescue(self) -> None:
-        """Save the policy of a run that ends early, within a time limit and while the learner lives. Raises nothing."""
+        """Save the policy of a run that ends early, within a time limit, while the learner is alive. Raises nothing."""
         if self.outcome:
             return
         limit = max(KEEP_S, self._weights / KEEP_BYTES_PER_S)
@@ -114,7 +114,7 @@ class PolicySaver:
             self._run.settle()
 
     def figures(self) -> PolicyFigures:
-        """Where the policy is; or why it is nowhere, with the newest checkpoint."""
+        """Place of the policy; or why it was not saved, with the newest checkpoint."""
         if self.outcome and not self.outcome.get("failure"):
             return self.outcome
         newest = latest(self._run.checkpoints)

@@ -1,4 +1,4 @@
-"""Who sits where in a run: on this machine, or over the nodes of its cluster."""
+"""Seats of the parts of a run: on this machine, or over the nodes of its cluster."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RunPlacement:
         return replace(self.placement, sequences=min(found, default=0))
 
     def lines(self) -> list[tuple[str, str]]:
-        """What a plan says of the nodes."""
+        """Lines of a plan about the nodes."""
         told = [("nodes", "; ".join(map(_about, self.nodes)))] if self.nodes else []
         told += [("left out", line) for line in self.left_out]
         if line := nodes_line(self.placement):

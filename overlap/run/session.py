@@ -1,4 +1,4 @@
-"""A training session: attempts, one after the other where the learner died, and what is told of them."""
+"""A training session: attempts, one after the other where the learner died, and the reports on them."""
 
 from __future__ import annotations
 
@@ -126,11 +126,11 @@ class TrainingSession:
         assert self.attempt.steps is not None
         await self.attempt.steps.checkpoint(carried)
 
-    # --- what is told ---------------------------------------------------------------------------------------
+    # --- what is reported ---------------------------------------------------------------------------------------
 
     @property
     def taken(self) -> int:
-        """Steps taken by this session, those that a restart has undone included."""
+        """Steps taken by this session, with the steps that a restart has undone."""
         return self._taken_before + self.attempt.taken
 
     @property
@@ -180,7 +180,7 @@ class TrainingSession:
 
     def tell_end(self, figures: RunSummary, error: BaseException | None) -> None:
         """Tell callbacks and trackers that the run has ended, by ``error`` or in order; ``figures`` and summary.json
-        then have what could not be told. Raises CallbackError, unless there is an ``error``.
+        then have what could not be reported. Raises CallbackError, unless there is an ``error``.
         """
         try:
             self._events.tell_end(self.step, self.reason, figures if self.taken else {}, error)

@@ -1,4 +1,4 @@
-"""Where an attempt stands, and what follows each of its steps: a row of metrics, evaluations, events, a checkpoint."""
+"""Position of an attempt, and what follows each of its steps: a row of metrics, evaluations, events, a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from overlap.run.run_setup import RunSetup
 
 @dataclass
 class StepLog:
-    """Belongs to the session's loop. ``at``: where the run stands; its groups are those that were dropped, too."""
+    """Belongs to the session's loop. ``at``: position of the run; its groups include the dropped ones."""
 
     setup: RunSetup
     at: Position
@@ -75,7 +75,7 @@ class StepLog:
                 self.recorder.evaluated(began)
                 await self._tell_evaluation(result.batch.step, self._evaluated)
         except BaseException:
-            await self._note(result)  # the step was taken, whatever became of its evaluation
+            await self._note(result)  # the step was taken, whatever the outcome of its evaluation
             raise
 
     async def on_step(self, result: StepResult) -> None:

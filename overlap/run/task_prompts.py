@@ -1,4 +1,4 @@
-"""What a task gives, checked before anything starts: its prompts and its probes are the user's code and data."""
+"""Prompts and probes of a task, checked before anything starts: they are the user's code and data."""
 
 from __future__ import annotations
 

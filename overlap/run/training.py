@@ -181,8 +181,8 @@ def _print_end(session: TrainingSession, figures: RunSummary, console: Console) 
 
 
 def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, Resumed, str]:
-    """Make the run directory, or open the one to be resumed. Returns it, where the run stands, and the digest of its
-    prompts.
+    """Make the run directory, or open the one to be resumed. Returns it, the point at which the run begins, and the
+    digest of its prompts.
     """
     cfg = inputs.cfg
     data = data_digest(inputs.train) if resume or cfg.run.save_every or cfg.run.samples == "all" else ""

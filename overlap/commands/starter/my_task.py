@@ -34,8 +34,8 @@ class MyTask(overlap.Task):
         return cls(cfg.rollout.stop, cfg.verify.cpu_s)
 
     def prompts(self, tokenizer, split):
-        """What the policy is asked in "train" or "heldout". Its answer begins with the prefill, an open code fence and
-        the first line, so that a small policy goes on with code at once.
+        """Return the prompts of "train" or "heldout". Each answer begins with the prefill, an open code fence and the
+        first line, so that a small policy goes on with code at once.
         """
         return [
             overlap.chat_prompt(

@@ -8,7 +8,7 @@ import pytest
 import sandbox
 from overlap.core import Prompt
 
-sys.path.insert(0, str(Path(__file__).parent))  # my_task.py lies beside this file
+sys.path.insert(0, str(Path(__file__).parent))  # my_task.py is beside this file
 from my_task import MyTask, problem_rows, split_of
 
 TASK = MyTask()
