@@ -22,6 +22,7 @@ check circles "$bin/python" scripts/checks/circles.py
 check sizes "$bin/python" scripts/checks/sizes.py
 check names "$bin/python" scripts/checks/names.py
 check promises "$bin/python" scripts/checks/promises.py
+check words "$bin/python" scripts/checks/words.py
 check docs env NO_MKDOCS_2_WARNING=1 "$bin/mkdocs" build --strict --quiet
 
 if [ ${#failed[@]} = 0 ]; then echo 'check: all clean'; else echo "check: ${failed[*]} failed" >&2; exit 1; fi
