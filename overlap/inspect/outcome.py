@@ -14,7 +14,7 @@ from overlap.record.progress import change_texts, duration
 from overlap.record.timing import mean
 
 PROBLEMS = 60
-"""Problems that are drawn at most: the ones that changed most."""
+"""Problems that are drawn at most; of more, the ones that changed most."""
 Card = tuple[str, str, str]
 """Name, value, and a note."""
 
