@@ -1,4 +1,4 @@
-"""The examples in Python of docs/training.md, line by line in a REPL at a terminal, and in a notebook's kernel."""
+"""The examples in Python of docs/training.md, line by line in a REPL at a terminal."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class Terminal:
         """Type the statements one after the other, as they stand; returns what is shown."""
         shown = ""
         for statement in ast.parse(code).body:
-            self.type(ast.unparse(statement) + "\n" + "\n" * isinstance(statement, ast.With))
+            lines = ast.unparse(statement).replace("\n\n", "\n")  # an empty line ends a block
+            self.type(lines + "\n" + "\n" * isinstance(statement, ast.With | ast.ClassDef))
             shown += self.wait_for("\n>>> ")
         return shown
 

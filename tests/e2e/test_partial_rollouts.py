@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 EXACT = 2e-6
 """Nats, in float32, for 99 % of the tokens; the others within twice that."""
 PROMPT = tuple(range(40, 90))
-SLOTS, STEPS = 4, 5
+SLOTS, STEPS = 3, 5  # no divisor of the 8 samples of a step: one of the next step is always under way
 GROUPS = itertools.count()
 
 
