@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -101,7 +102,8 @@ def chromium() -> Iterator[Browser]:
     client = pytest.importorskip("websockets.sync.client")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        environment = os.environ | {"TMPDIR": profile}  # a killed one removes nothing
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             with client.connect(_page_address(Path(profile)), max_size=None, proxy=None) as connection:
                 yield Browser(connection)
