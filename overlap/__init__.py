@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap import core as core
-    from overlap import errors as errors
     from overlap.commands.answering import ScoredAnswers, evaluate, rollout
     from overlap.commands.exporting import ExportedPolicy, export
     from overlap.config.fields import Config
     from overlap.config.load import load_config
-    from overlap.errors import ConfigError, OverlapError
+    from overlap.core import errors as errors
+    from overlap.core.errors import ConfigError, OverlapError
     from overlap.evaluation.evaluate import PassRate
     from overlap.hooks.callback import Callback, Evaluate, Save, Stop
     from overlap.inspect.report import write_report

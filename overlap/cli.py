@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from types import FrameType
 
-from overlap.atomic import is_stdout
 from overlap.commands.flags import OneLineParser, unknown_words
 from overlap.commands.parsers import add_commands
-from overlap.errors import ConfigError, OverlapError, RunDirError, one_line
+from overlap.core.errors import ConfigError, OverlapError, RunDirError, one_line
+from overlap.process.atomic import is_stdout
 from sandbox.core.checks import printable
 
 EXTRAS = (

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from overlap.clock import EPSILON_S, PausableClock, now
 from overlap.core import (
     Batch,
     Finish,
@@ -29,6 +28,7 @@ from overlap.core import (
     VersionSpan,
     WeightUpdate,
 )
+from overlap.core.clock import EPSILON_S, PausableClock, now
 from sandbox.pool.slots import Slots
 
 Seconds = Callable[[random.Random], float]

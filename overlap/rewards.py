@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.rows.row import DUPLICATE, IDS, SourceRow, Unusable, held_out, made_row, own_split
 from overlap.rows.sources import source_rows
 from overlap.rows.split_file import is_split_file, split_rows

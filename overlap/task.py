@@ -25,7 +25,7 @@ from overlap.config.import_path import import_named
 from overlap.config.options import section_from
 from overlap.config.rules import given_fields
 from overlap.core import LeftOut, Probe, Prompt, TurnMarks, described_error, line_of, shortened
-from overlap.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
+from overlap.core.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
 
 if TYPE_CHECKING:
     from overlap.config.fields import Config

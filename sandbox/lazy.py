@@ -8,16 +8,16 @@ from typing import Any
 
 def names(package: str) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package whose file imports its names below ``if TYPE_CHECKING:``: a name is
-    imported from there when it is first used. A name from the package itself is a module of it.
+    imported from there when it is first used. A name that is not in there is a module of that package.
     """
     homes = _homes(package)  # now: a jail does not show the file
 
     def find(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if homes[name] == package:
-            return import_module(f"{package}.{name}")
-        return getattr(import_module(homes[name]), name)
+        if homes[name] != package and hasattr(home := import_module(homes[name]), name):
+            return getattr(home, name)
+        return import_module(f"{homes[name]}.{name}")
 
     return find
 

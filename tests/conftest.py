@@ -18,7 +18,7 @@ from deadline import Deadline
 from places import ROOT
 from tiers import jail_of
 
-from overlap.clock import run_virtual
+from overlap.core.clock import run_virtual
 from sandbox.build.builder import Builder
 from sandbox.jail.jail import Jail
 from sandbox.judging.judge import Judge

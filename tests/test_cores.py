@@ -9,7 +9,7 @@ import pytest
 
 from overlap.config.fields import Config, VerifyConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner import rank
 from overlap.learner.processes import rank_environment
 from overlap.placement.devices import devices_here

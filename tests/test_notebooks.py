@@ -42,7 +42,7 @@ def test_a_notebook_has_no_outputs_and_a_text_before_each_cell_of_code(path: Pat
 def test_a_run_is_looked_at(tmp_path: Path) -> None:
     import yaml
 
-    from overlap.json_types import to_json_types
+    from overlap.core.json_types import to_json_types
 
     (run := tmp_path / "runs" / "latest").mkdir(parents=True)
     (run / "config.yaml").write_text(yaml.safe_dump(to_json_types(Config().to_dict())))

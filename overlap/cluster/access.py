@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 PORT, REACH_S = 6379, 5.0
 AUTH = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")

@@ -19,8 +19,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import threaded
-from overlap.clock import now
 from overlap.cluster.nodes import (
     GRACE_S,
     HELLO_S,
@@ -32,7 +30,9 @@ from overlap.cluster.nodes import (
     NodeReply,
     code_digest,
 )
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.aio import threaded
+from overlap.core.clock import now
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.policy.check import policy_digest
 from overlap.process.calls import connect
 from overlap.process.child_processes import ChildProcesses

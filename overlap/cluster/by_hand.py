@@ -20,11 +20,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import psutil
 
-from overlap.atomic import guarded, write_atomic
 from overlap.cluster.access import AUTH, HEALTH, PORT, admitted, check_address, host_and_port
 from overlap.cluster.nodes import code_digest
-from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.core.errors import ConfigError, OverlapError, one_line
 from overlap.process import process_tree
+from overlap.process.atomic import guarded, write_atomic
 from overlap.process.process_tree import Pid
 from overlap.process.run_environment import child_environment
 from overlap.process.scratch import temporary_directory

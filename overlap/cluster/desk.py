@@ -18,9 +18,9 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from overlap.clock import Offset, now
 from overlap.cluster.members import RayNode
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeJob, NodeLost, NodeParcel, NodeReply, answer_within
+from overlap.core.clock import Offset, now
 from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 

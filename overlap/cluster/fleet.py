@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from overlap.aio import together
-from overlap.clock import now
 from overlap.cluster.agent import CALL_BYTES, Hosted, same_policy
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, RayNodeInfo, answer_within
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
 from overlap.config.fields import Config
-from overlap.errors import ClusterLost, ConfigError
+from overlap.core.aio import together
+from overlap.core.clock import now
+from overlap.core.errors import ClusterLost, ConfigError
 from overlap.placement.devices import NodeDevices, devices_here, free_memory
 from overlap.placement.node_seats import moved_seat
 from overlap.placement.seats import EngineSeat

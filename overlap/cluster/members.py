@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from overlap.clock import now
 from overlap.cluster.agent import MakePool, NodeJudge
 from overlap.cluster.nodes import Facts, NodeParcel, NodeRefused, NodeReply, RayNodeInfo
 from overlap.cluster.ray_cluster import LOOK_S, RayActor, RayCluster
+from overlap.core.clock import now
 from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.pool.pool import Pool
 

@@ -12,8 +12,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from overlap.aio import wait_result
-from overlap.errors import OverlapError
+from overlap.core.aio import wait_result
+from overlap.core.errors import OverlapError
 from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 

@@ -21,12 +21,12 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from overlap.clock import now
 from overlap.cluster.desk import Desk, NodeWork, Router, pace_s
 from overlap.cluster.members import RayMembers, RayNode
 from overlap.cluster.nodes import HELLO_S, Facts, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
 from overlap.core import ClusterFigures, NodeFigures
-from overlap.errors import OverlapError, VerifierError
+from overlap.core.clock import now
+from overlap.core.errors import OverlapError, VerifierError
 from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, from_wire

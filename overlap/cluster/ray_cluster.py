@@ -14,11 +14,11 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import threaded
 from overlap.cluster.access import AUTH, HEALTH, check_address
 from overlap.cluster.by_hand import token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, RayNodeInfo, answer_within, code_digest
-from overlap.errors import ConfigError
+from overlap.core.aio import threaded
+from overlap.core.errors import ConfigError
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
 from overlap.process.scratch import scratch_directory

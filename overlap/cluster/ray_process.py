@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from overlap.cluster.access import AUTH, NO_HEAD, admitted
 from overlap.cluster.agent import NodeActor
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent, RayNodeInfo, answer_within
-from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.core.errors import ConfigError, OverlapError, one_line
 from overlap.process import process_tree
 from overlap.process.calls import CallServer, serve_until_hung_up
 from overlap.process.run_environment import PARENT

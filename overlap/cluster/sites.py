@@ -17,16 +17,16 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import shielded_thread
-from overlap.clock import now
 from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending, joined
 from overlap.cluster.ray_cluster import LOOK_S
-from overlap.errors import LearnerError
-from overlap.pieces import copy_file, files_in, in_pieces
+from overlap.core.aio import shielded_thread
+from overlap.core.clock import now
+from overlap.core.errors import LearnerError
 from overlap.placement.rank_placement import reseated
 from overlap.placement.seats import EngineSeat, Placement, RankSeat
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
+from overlap.process.pieces import copy_file, files_in, in_pieces
 from overlap.weights.copies import WeightCopy
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")

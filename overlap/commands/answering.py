@@ -28,7 +28,7 @@ from overlap.config.arguments import check_config_given, check_count_given, path
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored, Split, Task, Trajectory
-from overlap.errors import ConfigError, near_or_all
+from overlap.core.errors import ConfigError, near_or_all
 from overlap.evaluation.evaluate import Asked, PassRate, measure_pass_rate, score_answers, tallied
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.digest import data_digest

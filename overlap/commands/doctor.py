@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.errors import ConfigError, count_of, one_line
+from overlap.core.errors import ConfigError, count_of, one_line
 from overlap.policy.resolve import is_hub_policy, resolve_policy
 from overlap.process.run_environment import child_environment
 from overlap.record.ownership import resolve

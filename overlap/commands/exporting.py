@@ -8,15 +8,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from overlap.atomic import made_whole
 from overlap.commands.publishing import HubRepo
 from overlap.config.arguments import check_count_given, path_given
 from overlap.config.changes import check_stored_fields
 from overlap.config.fields import Config
 from overlap.config.load import config_from_dict
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.export import export_policy
 from overlap.policy.resolve import resolve_policy
+from overlap.process.atomic import made_whole
 from overlap.process.interrupts import import_whole
 from overlap.record.checkpoint import LEARNER, find_checkpoint, latest, load_state
 from overlap.record.logs import guest

@@ -6,7 +6,7 @@ import argparse
 
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.evaluation.filter import SplitBounds, filter_problems
 from overlap.record.out_file import OutFile
 from overlap.record.progress import Progress

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Sequence
 from typing import NoReturn
 
-from overlap.errors import near_or_all
+from overlap.core.errors import near_or_all
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored, Split, Trajectory, equal_rewards
-from overlap.errors import ConfigError, compile_error, count_of
+from overlap.core.errors import ConfigError, compile_error, count_of
 from overlap.record.kept_samples import restored
 from overlap.record.ownership import find_run_file, resolve
 from overlap.record.row_shapes import unpacked_ints

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import is_stdout
+from overlap.process.atomic import is_stdout
 from sandbox.core.checks import printable
 
 _AS_WRITTEN = argparse.RawDescriptionHelpFormatter

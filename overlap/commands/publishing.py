@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from overlap.atomic import guarded
 from overlap.config.fields import Config
-from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.core.errors import ConfigError, OverlapError, one_line
+from overlap.core.json_types import to_json_types
 from overlap.inspect.run_data import RunData, load_run
-from overlap.json_types import to_json_types
+from overlap.process.atomic import guarded
 from overlap.record.run_files import RunFile
 
 FIELD = "--push"

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from overlap.errors import ConfigError, count_of
+from overlap.core.errors import ConfigError, count_of
 from overlap.inspect.sample_export import write_samples
 from overlap.inspect.sample_filter import SampleFilter
 from overlap.inspect.show import RunShown, ShowChoice

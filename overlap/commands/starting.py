@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from overlap.config.arguments import path_given
-from overlap.errors import ConfigError, error_reason
+from overlap.core.errors import ConfigError, error_reason
 
 STARTER = Path(__file__).with_name("starter")
 """The files that a new folder gets."""

@@ -10,8 +10,8 @@ import yaml
 from overlap.config.docs import changed_lines
 from overlap.config.fields import Config
 from overlap.config.load import last_override, load_config
-from overlap.errors import ConfigError
-from overlap.json_types import to_json_types
+from overlap.core.errors import ConfigError
+from overlap.core.json_types import to_json_types
 from overlap.placement.fit import check_fit
 from overlap.placement.memory import memory_plan
 from overlap.placement.table import memory_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 
 def check_config_given(cfg: object) -> None:

@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 from overlap.config.fields import Config
 from overlap.config.load import read_sections
 from overlap.config.rules import field_infos, may_change
-from overlap.errors import ConfigError, count_of
-from overlap.json_types import to_json_types
+from overlap.core.errors import ConfigError, count_of
+from overlap.core.json_types import to_json_types
 
 
 @dataclass(frozen=True, slots=True)

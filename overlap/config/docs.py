@@ -15,7 +15,7 @@ from overlap.config.changes import changes
 from overlap.config.fields import Config
 from overlap.config.hints import name_hint
 from overlap.config.rules import choices, field_infos, may_change, takes_import_path
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 _WIDTH = 116
 _ALIGNED = 60

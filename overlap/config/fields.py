@@ -2,7 +2,7 @@
 
 The doc of every field is below it and names its unit; its bounds are beside its default. ``load_config`` reads a YAML
 file and ``key.sub=value`` overrides; unknown keys and impossible combinations raise
-:class:`~overlap.errors.ConfigError` with the field, the value and the way out.
+:class:`~overlap.core.errors.ConfigError` with the field, the value and the way out.
 
 A resumed run must stay the run that it was: a field may change on the way only where it is ``resumable``.
 """
@@ -29,7 +29,7 @@ from overlap.config.rules import (
     require,
     resumable,
 )
-from overlap.errors import count_of, near_or_all
+from overlap.core.errors import count_of, near_or_all
 from sandbox.pool.quotas import cores
 
 

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from overlap.config.fields import Config
 from overlap.config.foreign import meaning
 from overlap.config.rules import field_infos
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 
 def wrong_names(tree: Mapping[str, Any]) -> Iterator[ConfigError]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from overlap.errors import ConfigError, OverlapError, near_or_all, one_line
+from overlap.core.errors import ConfigError, OverlapError, near_or_all, one_line
 
 
 def import_named(field: str, path: str, *, kind: str, example: str) -> Any:

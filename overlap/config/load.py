@@ -14,7 +14,7 @@ from overlap.config.fields import Config
 from overlap.config.hints import sections, wrong_names
 from overlap.config.rules import Overrides
 from overlap.config.yaml_file import HISTORY, read_yaml
-from overlap.errors import ConfigError, one_line, raise_all
+from overlap.core.errors import ConfigError, one_line, raise_all
 
 EXTENDS = "extends"
 NAMED = 500

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from overlap.config.hints import near_name
 from overlap.config.rules import from_values
-from overlap.errors import ConfigError, raise_all
+from overlap.core.errors import ConfigError, raise_all
 
 T = TypeVar("T")
 

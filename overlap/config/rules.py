@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PydanticSchemaGeneratio
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from overlap.errors import ConfigError, raise_all
+from overlap.core.errors import ConfigError, raise_all
 
 T = TypeVar("T")
 Overrides = Sequence[str] | Mapping[str, Any]

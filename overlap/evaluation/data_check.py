@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.aio import unwrapped
 from overlap.core import LeftOut, Probe, Prompt, Task
-from overlap.errors import ConfigError, one_line
+from overlap.core.aio import unwrapped
+from overlap.core.errors import ConfigError, one_line
 from sandbox.core.nouns import Judgement, Program, Verdict
 from sandbox.core.problem import Problem
 from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from math import comb, fsum
 from typing import Any, Protocol, TypeVar
 
-from overlap.aio import unwrapped
 from overlap.config.fields import RunConfig
 from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
-from overlap.errors import ConfigError, StageError, count_of, naming_stage
+from overlap.core.aio import unwrapped
+from overlap.core.errors import ConfigError, StageError, count_of, naming_stage
 from overlap.evaluation.intervals import change_interval, mean_interval, rate_interval
 from overlap.record.group_rows import by_group
 from overlap.record.metrics import solved

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overlap.core import Generator, Prompt, Verifier
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, measure_pass_rate
 from overlap.record.out_file import OutFile
 

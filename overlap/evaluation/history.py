@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import shielded_thread
-from overlap.atomic import partial_path, remove_path, replace, write_atomic
 from overlap.config.fields import Config
 from overlap.core import Generator, Prompt, Scored, Verifier
-from overlap.errors import RunDirError, count_of
+from overlap.core.aio import shielded_thread
+from overlap.core.errors import RunDirError, count_of
+from overlap.core.json_types import to_json_types
 from overlap.evaluation.evaluate import MEAN_REWARD, PassRate, measure_pass_rate, paired_change
-from overlap.json_types import to_json_types
+from overlap.process.atomic import partial_path, remove_path, replace, write_atomic
 from overlap.record.progress import Progress
 from overlap.record.report import PASS_AT_1
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from overlap.core import WeightUpdate
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 
 Chunk = Mapping[str, Any]
 

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from overlap.config.fields import Config
 from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
-from overlap.errors import EngineError, OverlapError
+from overlap.core.errors import EngineError, OverlapError
 from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
 from overlap.generate.start import READY_S, engine_environment
 from overlap.placement.seats import Placement, place_here
@@ -45,7 +45,7 @@ class EngineClient:
     that the engine's process runs, at ``site``, by default this machine. The engine has seat ``engine`` of
     ``placement``; by default it is placed for itself, as every part of a run on this machine would be.
 
-    All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
+    All methods raise :class:`~overlap.core.errors.EngineError` when the engine fails, dies, or does not answer in time.
     """
 
     moved = 0

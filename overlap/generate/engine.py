@@ -1,7 +1,8 @@
 """All that we call of vLLM; what vLLM calls of ours, inside its workers, is in ``receive`` and ``worker_patches``.
 
 ``open_engine`` looks once, with ``inspect.signature``, whether vLLM has the shape that is called here, and raises
-:class:`~overlap.errors.EngineError` where it has another. vLLM itself is imported then, not before. Runs in the host.
+:class:`~overlap.core.errors.EngineError` where it has another. vLLM itself is imported then, not before. Runs in
+the host.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, cast, get_args
 
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Finish, Part, Spoken, VersionSpan
-from overlap.errors import ConfigError, EngineError, one_line, raise_all
+from overlap.core.errors import ConfigError, EngineError, one_line, raise_all
 from overlap.generate.bind_to_parent import fork_one_process
 from overlap.generate.options import REFUSED
 from overlap.generate.service import ADAPTER_ID, TRANSFERS, EngineSample, EngineSpec, Sampling

@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from overlap.aio import unwrapped
 from overlap.core import Generator, Part, Request, Spoken, Trajectory, WeightUpdate
-from overlap.errors import EngineError, EngineLost
+from overlap.core.aio import unwrapped
+from overlap.core.errors import EngineError, EngineLost
 from overlap.generate.chunk_broadcast import broadcast_chunks
 from overlap.generate.restart import RESTARTS, EngineChanges, EngineSlot, RestartPolicy
 from overlap.generate.routing import EngineRouting, idlest

@@ -10,7 +10,7 @@ import asyncio
 import os
 from typing import Any, NoReturn
 
-from overlap.errors import OverlapError
+from overlap.core.errors import OverlapError
 from overlap.generate.bind_to_parent import enter_engine_process
 from overlap.generate.service import EngineSpec
 from overlap.process.calls import CallServer, RemoteCall, RemoteReply, serve_until_hung_up

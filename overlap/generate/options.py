@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError, raise_all
+from overlap.core.errors import ConfigError, raise_all
 from overlap.placement.engine_memory import CPU_BLOCK_TOKENS
 
 FIELD = "rollout.engine"

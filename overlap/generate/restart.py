@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from overlap.core import Generator
-from overlap.errors import ClusterLost, EngineError, OverlapError
+from overlap.core.errors import ClusterLost, EngineError, OverlapError
 
 Found = TypeVar("Found")
 

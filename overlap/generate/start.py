@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
 from overlap.generate.service import EngineSpec
 from overlap.placement.devices import free_memory

@@ -9,7 +9,7 @@ from typing import Any
 from overlap.config.fields import Config
 from overlap.config.import_path import import_named
 from overlap.core import described_error, line_of, shortened
-from overlap.errors import ConfigError, OverlapError, near_or_all, raise_all
+from overlap.core.errors import ConfigError, OverlapError, near_or_all, raise_all
 from overlap.hooks.callback import METHODS, Callback
 
 SERVICES = {"tensorboard": "TensorBoard", "wandb": "Wandb", "trackio": "Trackio"}

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import write_atomic
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.hooks.callback import CallbackRun, Evaluated, RunEnded, RunStarted, StepTaken
 from overlap.hooks.trackers import END_S, sample_rows, split_shown
+from overlap.process.atomic import write_atomic
 from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile
 

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 from overlap.core import described_error
-from overlap.errors import CallbackError
+from overlap.core.errors import CallbackError
 from overlap.hooks.callback import METHOD_OF, METHODS, Action, Callback, CallbackRun, RunEvent, actions_of
 from overlap.record.run_summary import CallbackCost
 

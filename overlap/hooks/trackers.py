@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from overlap.errors import one_line
+from overlap.core.errors import one_line
 from overlap.hooks.callback import CallbackRun, Evaluated, RunEvent, StepTaken
 from overlap.hooks.thread import Asked, CallbackThread
 from overlap.record.run_files import RunFile

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.evaluation.evaluate import paired_change
 from overlap.inspect.curves import thinned
 from overlap.inspect.health import run_warnings

@@ -6,7 +6,7 @@ import json
 import threading
 from typing import Any
 
-from overlap.errors import ConfigError, error_reason
+from overlap.core.errors import ConfigError, error_reason
 from overlap.inspect.page import json_text
 from overlap.inspect.page_data import run_facts, run_lists
 from overlap.inspect.run_data import RunData

@@ -6,7 +6,7 @@ from collections import Counter
 from statistics import median
 
 from overlap.config.load import load_config
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.inspect.run_data import RunData
 from overlap.inspect.run_warning import (
     MIN_STEPS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_filter import SampleFilter
 from overlap.inspect.source import group_rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.evaluation.evaluate import paired_change
 from overlap.inspect.run_data import EvaluationPoint, RunData
 from overlap.record.progress import change_texts, duration

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.inspect.run_data import RunData, rewards_are_passes
 from overlap.inspect.sample_reason import dropped_words
 from overlap.inspect.source import group_rows, rewards_by_step, trained_on

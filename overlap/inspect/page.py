@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from overlap.json_types import to_json_types
+from overlap.core.json_types import to_json_types
 
 HERE = Path(__file__).parent / "page"
 SCRIPTS = ("dom", "source", "charts", "list", "sample", "groups", "run", "compare", "app")

@@ -7,9 +7,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.atomic import write_atomic
 from overlap.inspect.curves import run_charts
 from overlap.inspect.run_data import RunData
+from overlap.process.atomic import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config.arguments import path_given
-from overlap.errors import ConfigError, RunDirError, error_reason
+from overlap.core.errors import ConfigError, RunDirError, error_reason
 from overlap.inspect.compare import comparison, run_names
 from overlap.inspect.health import run_warnings
 from overlap.inspect.page import MARK, page_html

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.inspect.library import RunLibrary
 from overlap.inspect.page import json_text, page_html, page_policy
 from overlap.inspect.sample_parts import sample_parts, token_parts

@@ -15,7 +15,7 @@ import yaml
 
 from overlap.config.arguments import path_given
 from overlap.config.yaml_file import HISTORY
-from overlap.errors import ConfigError, error_reason
+from overlap.core.errors import ConfigError, error_reason
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import find_run_file, has_owner, stored_summary
 from overlap.record.row_shapes import GROUPS, STEPS, SUMMARY, check_form

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import guarded, made_whole
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
+from overlap.process.atomic import guarded, made_whole
 from overlap.record.ownership import check_out
 from overlap.record.row_shapes import PACKED_COLUMNS, BulkRow, HeadRow
 from overlap.record.sample_file import SampleFile, SampleHead

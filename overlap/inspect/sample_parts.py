@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.inspect.branches import branches, depth
 from overlap.inspect.program_text import program_parts
 from overlap.inspect.sample_filter import passed

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from overlap.errors import compile_error
+from overlap.core.errors import compile_error
 
 SHOWN = 60
 """Characters of a value in a sentence."""

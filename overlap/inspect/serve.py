@@ -10,8 +10,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
-from overlap.aio import unwrapped
-from overlap.errors import ConfigError, error_reason
+from overlap.core.aio import unwrapped
+from overlap.core.errors import ConfigError, error_reason
 from overlap.inspect.library import RunLibrary
 from overlap.inspect.source import open_samples
 from overlap.process.interrupts import handle_interrupts

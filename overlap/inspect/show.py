@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.inspect.missing import what_is_missing
 from overlap.inspect.overview import group_table, overview
 from overlap.inspect.run_data import RunData

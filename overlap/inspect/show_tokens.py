@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from overlap.errors import ConfigError, count_of
+from overlap.core.errors import ConfigError, count_of
 from overlap.inspect.terminal import safe, table, title
 from overlap.inspect.tokens import SampleTokens, TokenFigure, TokenTexts
 

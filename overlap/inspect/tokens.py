@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from overlap.errors import ConfigError, error_reason
+from overlap.core.errors import ConfigError, error_reason
 from overlap.inspect.run_data import RunData
 from overlap.record.row_shapes import unpacked_bytes, unpacked_floats, unpacked_ints
 from overlap.record.run_files import RunFile

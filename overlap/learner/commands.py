@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from overlap.core import Packed
-from overlap.errors import RunDirError, one_line
+from overlap.core.errors import RunDirError, one_line
 from overlap.learner.backend import TrainedModel
 from overlap.learner.lora import FOLDER, save_adapter, whole
 from overlap.learner.micro_batch import KeptAs, PromptGroup

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overlap.errors import one_line
+from overlap.core.errors import one_line
 from overlap.learner.head import HeadKernels
 
 BACKEND = "inductor"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from overlap.config.learn import LearnConfig
-from overlap.errors import blaming
+from overlap.core.errors import blaming
 from overlap.learner.backend import TrainBackend
 from overlap.learner.model import checkpoint_layers, choose_kernels, hidden_states, load_policy
 from overlap.learner.tensors import MicroTensors

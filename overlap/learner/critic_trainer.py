@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from overlap.config.fields import Config
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.learner.backend import TrainBackend
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import Credit, credit, explained_variance, whitened

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError, RunDirError, one_line
+from overlap.core.errors import ConfigError, RunDirError, one_line
 from overlap.learner.lora import FOLDER, from_state, save_adapter
 from overlap.learner.saved_state import TAG, LearnerState, check_base, copy_beside, read_state
 from overlap.weights.full import LowRank

@@ -15,12 +15,11 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from overlap.aio import shielded_thread
-from overlap.atomic import partial_path, remove_path, replace, sync
 from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
 from overlap.core import Batch, Packed, StepReport, WeightUpdate, kept_groups
-from overlap.errors import LearnerError, StaleBatchError
+from overlap.core.aio import shielded_thread
+from overlap.core.errors import LearnerError, StaleBatchError
 from overlap.learner.kept_logprobs import join_kept
 from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
@@ -28,6 +27,7 @@ from overlap.learner.saved_state import check_base, read_state
 from overlap.learner.site import Site
 from overlap.learner.spec import RankSpec
 from overlap.placement.seats import Placement, place_here
+from overlap.process.atomic import partial_path, remove_path, replace, sync
 
 START_S = 1800.0
 """Reading a large checkpoint from a slow disk on every rank, and partitioning it."""

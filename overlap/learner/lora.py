@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.policy.adapted import linear_layers
 from overlap.weights.full import ADAPTER_SCALE, FullTensors, LowRank, whole_shape
 

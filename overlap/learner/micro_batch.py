@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from overlap.config.learn import Truncated
 from overlap.core import Batch, Group, Packed, Trajectory
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.learner.pairs import fits_mask, shared_pairs
 
 KeptAs = tuple[str, int]

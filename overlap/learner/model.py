@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, one_line
 from overlap.learner.attention import NAME, register
 from overlap.learner.backend import TrainBackend
 from overlap.learner.compiled import compile_parts

@@ -6,7 +6,7 @@ import math
 from typing import assert_never
 
 from overlap.config.learn import LearnConfig
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.learner.backend import TrainedModel
 
 

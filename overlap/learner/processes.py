@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import LearnerDiedError, OverlapError
+from overlap.core.errors import LearnerDiedError, OverlapError
 from overlap.learner.site import Folders, Here, Site
 from overlap.learner.spec import RankSpec
 from overlap.process.calls import PackedCall, Peer, pack_call

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from overlap.errors import LearnerDiedError, OverlapError, RunDirError
+from overlap.core.errors import LearnerDiedError, OverlapError, RunDirError
 from overlap.learner.rendezvous import Rendezvous
 from overlap.learner.spec import RankSpec
 from overlap.process.calls import CANCEL, RemoteCall, RemoteReply, encode_message, receive_message

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from overlap.config.fields import Config
-from overlap.errors import blaming
+from overlap.core.errors import blaming
 from overlap.learner.backend import TrainBackend
 from overlap.learner.model import Policy, choose_kernels, load_policy
 from overlap.learner.sequence import SequenceGroup

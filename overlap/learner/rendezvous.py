@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from overlap.errors import LearnerDiedError, LearnerError, one_line
+from overlap.core.errors import LearnerDiedError, LearnerError, one_line
 from overlap.learner.spec import RankSpec
 from overlap.placement.seats import RankSeat
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.policy.check import policy_digest
 
 _FILE = "learner.json"

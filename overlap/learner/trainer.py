@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError, LearnerError
+from overlap.core.errors import ConfigError, LearnerError
 from overlap.learner.arrival import ArrivalProbe, applied_share
 from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction

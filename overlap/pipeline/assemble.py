@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from overlap.config.fields import Config
 from overlap.core import Group, Prompt, Scored, equal_rewards, reaches
-from overlap.errors import EmptyBatchesError
+from overlap.core.errors import EmptyBatchesError
 from overlap.pipeline.advantage import complete
 from overlap.pipeline.group import make_group
 

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
-from overlap.clock import now
+from overlap.core.clock import now
 
 T = TypeVar("T")
 

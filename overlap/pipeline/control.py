@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from overlap.aio import race
 from overlap.core import Group, Scored
+from overlap.core.aio import race
 
 if TYPE_CHECKING:
     from overlap.pipeline.flow import Flow

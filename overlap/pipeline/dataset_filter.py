@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overlap.core import LeftOut, Prompt
-from overlap.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, one_line
 
 TOO_LONG = "prompt too long"
 BAD_SHARE = 0.05

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from overlap.clock import PausableClock, now
 from overlap.core import Generator, Request, Scored, Trajectory, Verifier
-from overlap.errors import naming_stage
+from overlap.core.clock import PausableClock, now
+from overlap.core.errors import naming_stage
 
 Stage = Literal["generate", "verify"]
 TRIES = 2

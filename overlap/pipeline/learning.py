@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from overlap.aio import together
-from overlap.clock import now
 from overlap.config.fields import Config
 from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
-from overlap.errors import EngineLost, StaleBatchError, naming_stage
+from overlap.core.aio import together
+from overlap.core.clock import now
+from overlap.core.errors import EngineLost, StaleBatchError, naming_stage
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
 from overlap.pipeline.parity import check_parity, engine_by_engine

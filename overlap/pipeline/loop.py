@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
-from overlap.aio import together, unwrapped
 from overlap.config.fields import Config
 from overlap.core import Request, Scored, Trajectory
-from overlap.errors import EngineLost, naming_stage
+from overlap.core.aio import together, unwrapped
+from overlap.core.errors import EngineLost, naming_stage
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, EndedEarly
 from overlap.pipeline.flow import Flow, Pending

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from overlap.errors import ParityError
+from overlap.core.errors import ParityError
 
 CONFIDENT = 0.95
 QUANTILE = 0.99

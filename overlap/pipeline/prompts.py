@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from overlap.config.fields import Config
 from overlap.core import Group, Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.pipeline.solved import Solved, groups_behind
 
 

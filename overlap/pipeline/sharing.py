@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from overlap.clock import PausableClock
 from overlap.core import Generator, Learner
-from overlap.errors import naming_stage
+from overlap.core.clock import PausableClock
+from overlap.core.errors import naming_stage
 
 T = TypeVar("T")
 _SLEEP, _LEAVE = "putting the engine to sleep", "the learner's parameters leave"

@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from overlap.clock import now
 from overlap.config.fields import Config
+from overlap.core.clock import now
 
 
 class LeaseWindow:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.process.run_environment import child_environment
 from sandbox.pool.quotas import cores, groups_above
 

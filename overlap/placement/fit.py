@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices, devices_here, free_memory
 from overlap.placement.engine_memory import engine_shortage, kv_tokens
 from overlap.placement.learner import ACTIVATIONS, BUCKETS, GRADIENTS, OPTIMIZER, WEIGHTS

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError, count_of
+from overlap.core.errors import ConfigError, count_of
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, fits, seats_on
 from overlap.placement.planned_run import PlannedRun, Seats

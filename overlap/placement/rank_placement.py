@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import NodeDevices
 from overlap.placement.seats import EngineSeat, Placement, RankSeat
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 from overlap.config.fields import Config
 from overlap.config.rollout import check_sharing
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import SHM, VISIBLE, Devices, devices_here
 
 Backend = Literal["shm", "ipc", "nccl"]

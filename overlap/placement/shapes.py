@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.activations import DecoderShape, decoder_shape
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.placement.engine_memory import kv_tokens
 from overlap.placement.fit import sequences_at_once
 from overlap.placement.memory import GIB, MemoryNeed

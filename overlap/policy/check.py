@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, one_line
 
 FIELD = "model.policy"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")

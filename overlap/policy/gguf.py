@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 _CONTROL_TOKEN = 3
 """GGUF's token type of a special token."""

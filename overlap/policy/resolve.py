@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from overlap.atomic import partial_path, remove_path, replace, settle_path, sync
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.policy.check import FIELD, check_checkpoint, train_first
+from overlap.process.atomic import partial_path, remove_path, replace, settle_path, sync
 
 log = logging.getLogger(__name__)
 

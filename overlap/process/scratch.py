@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.process.interrupts import Interrupts
 from overlap.process.reaper import Reaper
 from overlap.process.run_environment import run_name

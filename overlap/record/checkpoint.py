@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import fsync, guarded, write_atomic
-from overlap.errors import ConfigError, RunDirError
-from overlap.json_types import to_json_types
+from overlap.core.errors import ConfigError, RunDirError
+from overlap.core.json_types import to_json_types
+from overlap.process.atomic import fsync, guarded, write_atomic
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
 FORMAT = 3

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import count_of, one_line
+from overlap.core.errors import count_of, one_line
 from overlap.record.progress import change_texts, duration
 from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile

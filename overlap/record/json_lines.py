@@ -12,8 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import guarded
-from overlap.json_types import to_json_types
+from overlap.core.json_types import to_json_types
+from overlap.process.atomic import guarded
 
 
 class JsonLines:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import write_atomic
 from overlap.core import Prompt, Request, Scored, Trajectory
-from overlap.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, one_line
+from overlap.process.atomic import write_atomic
 from overlap.record.sample_file import SampleFile, SampleHead
 from overlap.record.sample_restore import UNREADABLE, sample_of
 from overlap.record.sample_rows import SampleRows

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 import rich.progress
 from rich.text import Text
 
-from overlap.atomic import guarded
+from overlap.process.atomic import guarded
 
 LIBRARIES = frozenset(
     {"absl", "accelerate", "asyncio", "datasets", "DeepSpeed", "dill", "filelock", "fsspec", "httpcore", "httpx"}

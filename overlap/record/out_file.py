@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from overlap.atomic import descriptor_of, is_stdout, write_atomic
-from overlap.errors import ConfigError, RunDirError, error_reason
+from overlap.core.errors import ConfigError, RunDirError, error_reason
+from overlap.process.atomic import descriptor_of, is_stdout, write_atomic
 from overlap.record.ownership import check_out
 
 

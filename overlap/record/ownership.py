@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
-from overlap.atomic import guarded, is_stdout, remove_path, write_atomic
 from overlap.config.yaml_file import HISTORY
-from overlap.errors import ConfigError, error_reason
-from overlap.json_types import to_json_types
+from overlap.core.errors import ConfigError, error_reason
+from overlap.core.json_types import to_json_types
+from overlap.process.atomic import guarded, is_stdout, remove_path, write_atomic
 from overlap.record.run_files import RunFile, is_partial_run_file, is_run_file
 
 HEADER = "# Written by overlap train: the configuration of the run in this directory, and its history.\n"

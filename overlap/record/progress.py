@@ -14,7 +14,7 @@ import rich.progress
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Column
 
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.record.logs import Console
 from overlap.record.report import by_parameter, learned
 

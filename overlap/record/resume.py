@@ -8,7 +8,7 @@ from pathlib import Path
 
 from overlap.config.changes import Change, changes, check_run_version
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.kept_samples import Carryover
 from overlap.record.metrics import read_steps

@@ -10,7 +10,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from overlap.atomic import is_hidden_name
+from overlap.process.atomic import is_hidden_name
 
 
 class RunFile(Enum):

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.atomic import settle_path, write_atomic
-from overlap.json_types import to_json_types
+from overlap.core.json_types import to_json_types
+from overlap.process.atomic import settle_path, write_atomic
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
 from overlap.record.command_line import command_line

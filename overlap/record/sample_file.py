@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from overlap.errors import ConfigError, count_of, error_reason
+from overlap.core.errors import ConfigError, count_of, error_reason
 from overlap.record.row_shapes import HEADS, check_bulk, check_form
 
 BULK_BEGINS = b', "prompt": '

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import guarded
-from overlap.errors import RunDirError
-from overlap.json_types import to_json_types
+from overlap.core.errors import RunDirError
+from overlap.core.json_types import to_json_types
+from overlap.process.atomic import guarded
 
 STAGES = ("admit", "generate", "verify", "collect", "learn", "publish", "load", "evaluate")
 FLUSH_EVERY = 512

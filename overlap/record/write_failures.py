@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from overlap.errors import RunDirError, count_of, error_reason
+from overlap.core.errors import RunDirError, count_of, error_reason
 
 
 @dataclass

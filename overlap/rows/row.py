@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overlap.core import LeftOut
-from overlap.errors import ConfigError, DataError
+from overlap.core.errors import ConfigError, DataError
 from sandbox.compare.values import finite_float
 from sandbox.core.plain import plain_value, python_literal
 

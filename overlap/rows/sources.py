@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.rows.row import SourceRow, Unusable, decoded, made_row
 from sandbox.compare.values import finite_float
 

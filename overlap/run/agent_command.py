@@ -13,7 +13,7 @@ from typing import Any
 
 from overlap.config.fields import Config
 from overlap.core import Prompt
-from overlap.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, one_line
 from overlap.process.run_environment import child_environment
 
 FIELD = "episode.command"

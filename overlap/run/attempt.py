@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from overlap.aio import race
-from overlap.clock import now
 from overlap.core import Learner
-from overlap.errors import LearnerDiedError
+from overlap.core.aio import race
+from overlap.core.clock import now
+from overlap.core.errors import LearnerDiedError
 from overlap.evaluation.history import EvaluationHistory, Evaluator
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components

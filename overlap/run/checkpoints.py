@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from overlap.aio import shielded_thread, threaded
-from overlap.clock import now
 from overlap.core import Learner
+from overlap.core.aio import shielded_thread, threaded
+from overlap.core.clock import now
 from overlap.evaluation.history import EvaluationHistory
 from overlap.pipeline.loop import Position
 from overlap.pipeline.prompts import PromptStream

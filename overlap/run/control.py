@@ -20,8 +20,8 @@ from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypedDict, TypeVar, cast, get_args
 
-from overlap.aio import race
-from overlap.errors import OverlapError, StoppedError
+from overlap.core.aio import race
+from overlap.core.errors import OverlapError, StoppedError
 from overlap.pipeline.control import Control, OnSave
 from overlap.record.resume import BEGINNING, Resumed
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.record.ownership import has_owner, how_it_ended, near_runs
 from overlap.record.run_files import RunFile
 from overlap.run.control import ANSWER_S, Answer, Command, RunControl, busy

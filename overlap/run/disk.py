@@ -9,7 +9,7 @@ from pathlib import Path
 
 from overlap.config.fields import Config
 from overlap.core import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.activations import trained_parameters
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.table import amount

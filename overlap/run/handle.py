@@ -25,7 +25,7 @@ from typing import Any, TextIO
 
 from overlap.config.fields import Config
 from overlap.core import Task
-from overlap.errors import ConfigError, StoppedError, one_line
+from overlap.core.errors import ConfigError, StoppedError, one_line
 from overlap.hooks.checks import check_callbacks
 from overlap.record.logs import guest
 from overlap.record.run_summary import RunSummary

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from overlap.clock import now
 from overlap.config.changes import check_run_version
 from overlap.config.fields import Config
 from overlap.core import (
@@ -27,7 +26,8 @@ from overlap.core import (
     Trajectory,
     WeightUpdate,
 )
-from overlap.errors import ConfigError
+from overlap.core.clock import now
+from overlap.core.errors import ConfigError
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.kept_samples import KeptSamples

@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack, contextmanager
 from types import MappingProxyType
 from typing import Protocol
 
-from overlap.aio import unwrapped
-from overlap.errors import OverlapError
+from overlap.core.aio import unwrapped
+from overlap.core.errors import OverlapError
 from overlap.process.reaper import Reaper
 
 CLOSE_S = 25.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from overlap.config.fields import Config
 from overlap.core import Task
-from overlap.errors import ConfigError, RequestRefused, blaming, count_of
+from overlap.core.errors import ConfigError, RequestRefused, blaming, count_of
 from overlap.placement.activations import trained_parameters
 from overlap.placement.devices import bfloat16_is_fast
 from overlap.placement.fit import named_devices, planned_seats

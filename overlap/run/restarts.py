@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from overlap.aio import shielded_thread
 from overlap.config.fields import Config
-from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError, one_line
+from overlap.core.aio import shielded_thread
+from overlap.core.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError, one_line
 from overlap.record.checkpoint import latest
 from overlap.record.resume import Resumed
 from overlap.record.resume import go_back as rewind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from overlap.atomic import write_atomic
 from overlap.inspect.picture import write_picture
 from overlap.inspect.report import by_product, report_html
 from overlap.inspect.run_data import RunData
+from overlap.process.atomic import write_atomic
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
 

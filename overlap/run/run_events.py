@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.errors import CallbackError, StoppedError
+from overlap.core.errors import CallbackError, StoppedError
 from overlap.hooks.callback import (
     Action,
     CheckpointSaved,

@@ -10,7 +10,7 @@ from typing import Any
 
 from overlap.config.fields import Config
 from overlap.core import Prompt, Task
-from overlap.errors import ConfigError, blaming, one_line
+from overlap.core.errors import ConfigError, blaming, one_line
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits
 from overlap.placement.devices import devices_here, with_dtype

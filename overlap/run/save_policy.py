@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from overlap.errors import OverlapError, RunDirError, one_line
+from overlap.core.errors import OverlapError, RunDirError, one_line
 from overlap.record.checkpoint import latest
 from overlap.record.run_summary import PolicyFigures
 from overlap.record.rundir import RunDir

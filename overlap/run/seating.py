@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from overlap.config.fields import Config
-from overlap.errors import count_of
+from overlap.core.errors import count_of
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, seats_here, sequences_at_once
 from overlap.placement.memory import MemoryNeed

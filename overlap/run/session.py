@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from overlap.errors import OverlapError
+from overlap.core.errors import OverlapError
 from overlap.evaluation.history import EvaluationHistory
 from overlap.hooks.callback import CallbackRun
 from overlap.hooks.thread import CallbackThread

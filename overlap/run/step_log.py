@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from overlap.core import Batch, Scored
-from overlap.errors import CallbackError
+from overlap.core.errors import CallbackError
 from overlap.evaluation.history import Evaluator
 from overlap.hooks.callback import CheckpointSaved, Evaluated, RunEvent, RunStarted, StepTaken
 from overlap.pipeline.learning import StepResult

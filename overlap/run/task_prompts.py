@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, get_args
 
 from overlap.core import LeftOut, Probe, Prompt, Split, Task, line_of, shortened
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.pipeline.dataset_filter import PromptSplit, filter_prompts
 from overlap.task import user_code
 

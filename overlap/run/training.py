@@ -14,7 +14,7 @@ from typing import Any
 from overlap.config.arguments import check_config_given, path_given
 from overlap.config.fields import Config
 from overlap.core import Task
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.hooks.checks import check_callbacks, named_callbacks, named_trackers
 from overlap.process.interrupts import Interrupts, handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory

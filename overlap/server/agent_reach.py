@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.process.run_environment import child_environment
 
 _PYTHON_S = 20.0

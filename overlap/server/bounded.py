@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from overlap.aio import race
-from overlap.clock import PausableClock
+from overlap.core.aio import race
+from overlap.core.clock import PausableClock
 
 CANCELS, CANCEL_S = 2, 10.0
 """Times that a coroutine is cancelled, and seconds that it has to clean up after each."""

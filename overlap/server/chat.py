@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.errors import EngineError, EpisodeError, EpisodeOver, one_line
+from overlap.core.errors import EngineError, EpisodeError, EpisodeOver, one_line
 from overlap.server.episode_tree import NO_TOOLS, Branch, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.reply import Reply, ReplyFinish, ToolCall, holds_call
 from overlap.server.template import ChatTemplate

@@ -25,10 +25,10 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-from overlap.clock import PausableClock
 from overlap.config.fields import Config
 from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used, shortened
-from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
+from overlap.core.clock import PausableClock
+from overlap.core.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
 from overlap.server.bounded import IgnoredCancel, OutOfTime, within
 from overlap.server.chat import Budget, Chat

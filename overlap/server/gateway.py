@@ -23,8 +23,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from overlap.aio import race
-from overlap.errors import EpisodeError
+from overlap.core.aio import race
+from overlap.core.errors import EpisodeError
 from overlap.server import http_messages
 from overlap.server.chat import Chat
 from overlap.server.gateway_answers import (

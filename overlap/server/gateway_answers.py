@@ -11,8 +11,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from overlap.aio import race
-from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
+from overlap.core.aio import race
+from overlap.core.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
 from overlap.server.gateway_session import GatewaySession, GatewayTurn
 from overlap.server.http_fields import failure
 from overlap.server.http_messages import chat_answer, chat_events, failed_event

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from overlap.errors import EpisodeOver, OverlapError
+from overlap.core.errors import EpisodeOver, OverlapError
 from overlap.server.chat import Chat
 from overlap.server.http_messages import AskedTurn
 from overlap.server.reply import Reply

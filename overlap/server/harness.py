@@ -20,9 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from overlap.aio import race, shielded_thread
 from overlap.core import Prompt
-from overlap.errors import RolloutError
+from overlap.core.aio import race, shielded_thread
+from overlap.core.errors import RolloutError
 from overlap.process.run_environment import RUN, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed

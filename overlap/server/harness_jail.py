@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from overlap.aio import race, shielded
 from overlap.config.fields import Config
 from overlap.core import described_error
-from overlap.errors import ConfigError, RolloutError
+from overlap.core.aio import race, shielded
+from overlap.core.errors import ConfigError, RolloutError
 from overlap.process.run_environment import child_environment
 from overlap.server.agent_reach import check_open_to_others, readable_paths
 from overlap.server.chat import Chat

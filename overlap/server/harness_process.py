@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from overlap.aio import shielded_thread
-from overlap.errors import RolloutError
+from overlap.core.aio import shielded_thread
+from overlap.core.errors import RolloutError
 from overlap.process import process_tree, subreaper
 from overlap.process.process_tree import Pid
 from overlap.process.run_environment import LIFE, PARENT, child_environment

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from overlap.errors import RequestRefused
+from overlap.core.errors import RequestRefused
 from overlap.server.turn_request import RequestRules
 from sandbox.serve.parsed_texts import count_values
 

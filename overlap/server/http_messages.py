@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.errors import RequestRefused
+from overlap.core.errors import RequestRefused
 from overlap.server.http_fields import (
     MESSAGES,
     MODEL,

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from overlap.core import TurnMarks, unicode_of
-from overlap.errors import EpisodeError, RequestRefused, one_line
+from overlap.core.errors import EpisodeError, RequestRefused, one_line
 from overlap.server.episode_tree import text_of
 from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
 from overlap.server.turn_request import context_full

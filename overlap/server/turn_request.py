@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from overlap.core import shortened
-from overlap.errors import ContextFull, EpisodeError, RequestRefused
+from overlap.core.errors import ContextFull, EpisodeError, RequestRefused
 from overlap.server.episode_tree import ChatMessage, canonical, message_of
 
 Messages = Sequence[Mapping[str, Any]]

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import dill
 
 from overlap.core import Prompt, Task, shortened
-from overlap.errors import ConfigError, VerifierError
+from overlap.core.errors import ConfigError, VerifierError
 from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
 from overlap.verify.reward_worker import Hung, NotReturned, RewardWorker, WorkerLost
 from overlap.verify.user_fault import RewardFault, method_name

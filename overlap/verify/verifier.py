@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from overlap.core import ClusterFigures, Prompt, Scored, Task, Trajectory, described_error
-from overlap.errors import ConfigError, DataError, VerifierError
+from overlap.core.errors import ConfigError, DataError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task as BaseTask
 from overlap.verify.guarded_pool import GuardedPool, JudgePool, MultiNodePool

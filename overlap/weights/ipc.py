@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.weights.full import FullTensors
 
 CHUNK_BYTES = 1 << 30

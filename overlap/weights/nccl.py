@@ -17,7 +17,7 @@ from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitI
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.utils.network_utils import get_open_port
 
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.weights.full import FullTensors
 
 

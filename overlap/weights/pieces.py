@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from overlap.aio import shielded_thread
-from overlap.pieces import in_pieces
+from overlap.core.aio import shielded_thread
+from overlap.process.pieces import in_pieces
 from overlap.weights.copies import Piece, WeightCopy, mapped
 
 KEPT = 4

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.weights.full import FullTensors, TensorMeta, WeightSender
 
 if TYPE_CHECKING:

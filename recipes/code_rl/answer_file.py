@@ -21,11 +21,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from overlap.atomic import guarded
 from overlap.core import Finish, Generator, Prompt, Request, Scored, Trajectory, Verifier
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
+from overlap.core.json_types import to_json_types
 from overlap.evaluation.evaluate import STALL_S, OnScored, ProblemTally, score_answers
-from overlap.json_types import to_json_types
+from overlap.process.atomic import guarded
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines
 from overlap.record.metrics import solved

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from overlap.core import LeftOut
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.pipeline.dataset_filter import PromptSplit
 from overlap.rows.row import DUPLICATE, MALFORMED, SourceRow, Unusable
 from overlap.rows.sources import source_rows

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import is_stdout, write_atomic
 from overlap.cli import command, ending_in_order, print_output
 from overlap.commands.parsers import positive
 from overlap.commands.standalone import ServingParts, check_engines, run_standalone
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt
-from overlap.errors import ConfigError
-from overlap.json_types import to_json_types
+from overlap.core.errors import ConfigError
+from overlap.core.json_types import to_json_types
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits, filter_prompts
 from overlap.placement.devices import devices_here, with_dtype
 from overlap.policy.check import policy_digest
 from overlap.policy.resolve import DEFAULT_POLICY, resolve_policy
+from overlap.process.atomic import is_stdout, write_atomic
 from overlap.process.scratch import scratch_directory
 from overlap.record.logs import quiet
 from overlap.record.progress import Progress

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from overlap.core import LeftOut, Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.rows.row import SourceRow
 from overlap.rows.split_file import is_split_file
 from overlap.task import Task, load_task

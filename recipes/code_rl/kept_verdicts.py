@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from overlap.atomic import write_atomic
 from overlap.core import Probe
 from overlap.policy.resolve import policies_dir
+from overlap.process.atomic import write_atomic
 
 
 def kept_verdicts() -> Path:

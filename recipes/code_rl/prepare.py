@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from overlap.atomic import is_stdout, write_atomic
 from overlap.cli import command, ending_in_order, print_output
 from overlap.commands.check_data import SandboxComponent
 from overlap.commands.parsers import positive
@@ -28,9 +27,10 @@ from overlap.commands.train import ANY_CORES
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import LeftOut, Probe, Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.evaluation.data_check import FAILED, check_problems, open_pool
 from overlap.pipeline.dataset_filter import PromptSplit
+from overlap.process.atomic import is_stdout, write_atomic
 from overlap.process.interrupts import handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.logs import Console, quiet

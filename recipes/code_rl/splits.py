@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from overlap.core import LeftOut
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.rows.row import DUPLICATE, held_out, own_split
 from overlap.rows.split_file import absent, split_entries
 from recipes.code_rl.cases import Judging

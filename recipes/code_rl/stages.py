@@ -20,7 +20,7 @@ from overlap.commands.exporting import export
 from overlap.commands.train import ANY_CORES, dry_run, plan_devices
 from overlap.config.fields import Config
 from overlap.config.load import last_override, load_config, without_override
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.record.checkpoint import latest, load_state
 from overlap.record.ownership import check_out, holds_run, resolve
 from overlap.record.run_exit import RunExit

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Prompt
-from overlap.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, one_line
 from overlap.task import Task, messages_prompt, task_options
 from recipes.environments.harbor_files import (
     FileTree,

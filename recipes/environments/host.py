@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from overlap.errors import RolloutError, one_line
+from overlap.core.errors import RolloutError, one_line
 from overlap.process import process_tree, subreaper
 from overlap.process.run_environment import PARENT, child_environment
 from overlap.server.harness_process import StderrTail

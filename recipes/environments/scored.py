@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.server.episodes import HarnessCrashed
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import Prompt
-from overlap.errors import ConfigError, RolloutError
+from overlap.core.errors import ConfigError, RolloutError
 from overlap.task import Task, messages_prompt, task_options
 from recipes.environments.host import EnvironmentHost, printed_json
 from recipes.environments.scored import Range, Seal, given_reward, refuse_command, scored

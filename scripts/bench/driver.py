@@ -9,8 +9,8 @@ import time
 from _shared import argument_parser
 from schedules import fake_config
 
-from overlap.clock import run_virtual
 from overlap.core import Request, Trajectory
+from overlap.core.clock import run_virtual
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped

@@ -19,13 +19,13 @@ from typing import Any, ClassVar, Literal
 import overlap.generate.client
 import overlap.learner.learner
 import overlap.verify.verifier
-from overlap.aio import shielded_thread
-from overlap.atomic import partial_path, replace, sync
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Batch, Group, Scored, StepReport
-from overlap.errors import LearnerDiedError
+from overlap.core.aio import shielded_thread
+from overlap.core.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.process.atomic import partial_path, replace, sync
 from overlap.run import restarts, training
 from overlap.run.run_inputs import RunInputs
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.fit import check_fit, named_devices, planned_seats, sequences_at_once
 from overlap.placement.memory import HOST
 from overlap.placement.planned_run import PlannedRun

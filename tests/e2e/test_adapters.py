@@ -16,7 +16,7 @@ from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request, WeightUpdate
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate.client import EngineClient
 from overlap.generate.engines import Engines
 from overlap.learner.lora import alone

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.errors import OverlapError
+from overlap.core.errors import OverlapError
 from overlap.record.json_lines import read_json_lines
 from overlap.run.control_socket import ask
 

@@ -12,7 +12,7 @@ from hostile import check_episodes, hostile_episodes
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request, WeightUpdate
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate.client import EngineClient
 from overlap.pipeline.parity import logprob_gaps
 from overlap.process.process_tree import alive, identify

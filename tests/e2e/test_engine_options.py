@@ -108,7 +108,7 @@ def test_responses_go_on_under_new_weights_with_the_log_probs_of_each_version(be
 
 @pytest.mark.promise("engine-door")
 def test_what_vllm_refuses_is_bad_input_that_names_the_options(tiny_policy, hosts_found, tmp_path):
-    from overlap.errors import ConfigError
+    from overlap.core.errors import ConfigError
 
     cfg = CFG.replace({"rollout.engine": {"max_num_batched_tokens": 4, "enable_chunked_prefill": False}})
     check_options(cfg, "cpu")

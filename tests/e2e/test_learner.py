@@ -16,7 +16,7 @@ from wide import wide
 
 from overlap.config.fields import Config
 from overlap.core import Batch, kept_groups
-from overlap.errors import LearnerError, RunDirError
+from overlap.core.errors import LearnerError, RunDirError
 from overlap.learner.export import export_policy
 from overlap.learner.loss import token_loss
 from overlap.learner.micro_batch import SplitConfig, flatten, mini_batches

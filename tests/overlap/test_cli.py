@@ -13,7 +13,7 @@ from shapes import R1_DISTILL_1_5B
 
 from overlap import cli
 from overlap.config.load import load_config
-from overlap.errors import ConfigError, DataError, EngineError, StageError
+from overlap.core.errors import ConfigError, DataError, EngineError, StageError
 from overlap.placement.devices import Devices
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.ownership import write_config

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from overlap.clock import now
 from overlap.core import Request, Trajectory, WeightUpdate
+from overlap.core.clock import now
 from overlap.fakes import FakeGenerator, fake_prompts
 
 pytestmark = pytest.mark.virtual

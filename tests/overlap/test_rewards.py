@@ -17,7 +17,7 @@ from overlap import cli
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import LeftOut, Prompt
-from overlap.errors import ConfigError, VerifierError
+from overlap.core.errors import ConfigError, VerifierError
 from overlap.fakes import FakeGenerator, FakeLearner
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, serial

@@ -11,7 +11,7 @@ import pytest
 from overlap import core
 from overlap.config.fields import Config
 from overlap.core import Prompt
-from overlap.errors import ConfigError, DataError
+from overlap.core.errors import ConfigError, DataError
 from overlap.task import Task, chat_prompt, load_task
 
 

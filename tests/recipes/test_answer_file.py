@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from overlap.core import Request, Scored, Trajectory, VersionSpan
-from overlap.errors import ConfigError, StageError
+from overlap.core.errors import ConfigError, StageError
 from overlap.fakes import fake_prompts
 from recipes.code_rl.answer_file import AnswerFile, SamplingOptions, complete_answers
 

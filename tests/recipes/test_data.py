@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rows import OWN, jsonl
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.rows import sources
 from overlap.rows.split_file import SPLIT_COLUMNS, is_split_file
 from recipes.code_rl import splits

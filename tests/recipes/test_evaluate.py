@@ -13,7 +13,7 @@ from rows import OWN, Bytes, jsonl, refusal
 from samples import SAMPLES
 
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices
 from overlap.placement.seats import place
 from overlap.policy.resolve import resolve_policy

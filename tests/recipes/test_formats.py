@@ -14,7 +14,7 @@ from places import SHARED
 from rows import OWN, jsonl, only, shared
 from wide import wide
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import load_problems
 from sandbox import Pool, Program

@@ -14,7 +14,7 @@ import pytest
 from rows import OWN, Bytes, jsonl, only
 
 import sandbox
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.rows import sources
 from recipes.code_rl import formats_judge
 from recipes.code_rl.cases import Judging

@@ -13,7 +13,7 @@ from rows import Bytes
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import LeftOut, Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.rows import sources
 from overlap.task import load_task
 from recipes.code_rl.cases import Judging

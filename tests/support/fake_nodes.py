@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from overlap.clock import now
 from overlap.cluster.nodes import Facts, NodeAnswer, NodeJob, NodeLost, NodeParcel, NodeRefused, NodeReply
 from overlap.cluster.pool import ClusterPool
+from overlap.core.clock import now
 from sandbox.core.nouns import Case, Judgement, Program, Verdict
 from sandbox.core.problem import Problem
 from sandbox.errors import ProblemLost, to_wire

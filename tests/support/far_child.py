@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.process.calls import CallServer, RemoteCall, RemoteReply, serve_until_hung_up
 from overlap.process.process_tree import bind_to_parent, leave
 from overlap.process.run_environment import PARENT

@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from overlap.aio import race
 from overlap.cluster.agent import Hosted
 from overlap.cluster.fleet import RayFleet
 from overlap.cluster.nodes import HeadLost, NodeLost, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import RayActor, RayCluster
 from overlap.config.fields import Config
 from overlap.config.rollout import RolloutConfig
-from overlap.pieces import write_piece
+from overlap.core.aio import race
 from overlap.placement.devices import Devices, NodeDevices, devices_here, free_memory
 from overlap.placement.node_seats import place_over
 from overlap.placement.seats import EngineSeat
+from overlap.process.pieces import write_piece
 from overlap.weights.pieces import Brought, Pieces
 
 CFG = Config(rollout=RolloutConfig(replicas=2))

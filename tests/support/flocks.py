@@ -5,8 +5,8 @@ import asyncio
 from async_tests import supplied
 from mortal import Mortal, turns
 
-from overlap.clock import run_virtual
 from overlap.core import Prompt, Request, WeightUpdate
+from overlap.core.clock import run_virtual
 from overlap.generate.engines import Engines
 from overlap.generate.restart import RestartPolicy
 

@@ -11,7 +11,7 @@ from chats import Sampled, check_books, free, planned, said, user
 from engine_bench import Bench
 
 from overlap.core import Prompt, Request, Trajectory
-from overlap.errors import ContextFull
+from overlap.core.errors import ContextFull
 from overlap.pipeline.parity import logprob_gaps
 from overlap.server.chat import Budget, Chat
 from overlap.server.template import ChatTemplate

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from overlap.core import Trajectory, VersionSpan
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 
 
 class Mortal:

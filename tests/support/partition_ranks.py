@@ -17,7 +17,7 @@ from live_bytes import LiveBytes
 from rank_memory import resident
 from rank_runs import run_ranks, tell
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner import compiled, rank
 from overlap.learner.micro_batch import flatten
 from overlap.learner.model import choose_attention, load_policy, plain

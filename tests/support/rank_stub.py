@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.learner import rank
 
 

@@ -16,7 +16,7 @@ from commands import say
 from learners import PROBE, config, make_batch
 
 from overlap.config.fields import ClusterConfig
-from overlap.errors import OverlapError
+from overlap.core.errors import OverlapError
 from overlap.learner.learner import ProcessLearner
 from overlap.run.parts import PartFactory
 from overlap.run.run_inputs import RunInputs

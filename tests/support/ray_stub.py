@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.cluster.nodes import NodeLost, RayNodeInfo
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.process.calls import CallServer, serve_until_hung_up
 from overlap.process.process_tree import bind_to_parent
 from overlap.process.run_environment import PARENT

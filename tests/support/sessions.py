@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 
 import pytest
 
-from overlap.atomic import write_atomic
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Batch, Request, StepReport, Trajectory, Used
@@ -23,6 +22,7 @@ from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
 from overlap.hooks.checks import check_callbacks, named_trackers
 from overlap.placement.seats import Placement, place_here
+from overlap.process.atomic import write_atomic
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console
 from overlap.record.resume import BEGINNING, Resumed, reopen

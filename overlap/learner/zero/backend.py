@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.attention import NAME
 from overlap.learner.backend import Loaded
 from overlap.learner.sequence import SequenceGroup

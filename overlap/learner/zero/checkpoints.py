@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 WEIGHTS = "fp32"
 MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from overlap.clock import now
 from overlap.cluster import agent as agent_module
 from overlap.cluster.agent import NodeActor, NodeJudge
 from overlap.cluster.nodes import GRACE_S, HELLO_S, ORPHAN_S, NodeJob, NodeParcel, NodeReply
+from overlap.core.clock import now
 from sandbox.core.nouns import Case, Judgement, Program, Verdict
 from sandbox.core.problem import Problem
 from sandbox.errors import ProblemLost, ToolchainMissing, from_wire

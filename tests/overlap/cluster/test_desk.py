@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from fake_nodes import FakeNode
 
-from overlap.clock import DRIFT, Offset, now
 from overlap.cluster import desk as desk_module
 from overlap.cluster.desk import PARCEL_BYTES, SLOW, Desk, NodeWork, Router
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeLost, NodeParcel, NodeReply, NodeSilent
+from overlap.core.clock import DRIFT, Offset, now
 from sandbox.core.nouns import Case, Program
 from sandbox.core.problem import Problem
 

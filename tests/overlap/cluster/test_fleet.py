@@ -18,12 +18,12 @@ import pytest
 from fleets import CFG, Cluster, fleet_of, seats
 from places import ROOT, SUPPORT
 
-from overlap.clock import now
 from overlap.cluster import fleet as fleet_module
 from overlap.cluster.agent import CALL_BYTES
 from overlap.cluster.fleet import GONE_S, NODE_S, FarProcess, survey
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
-from overlap.errors import ConfigError, EngineError
+from overlap.core.clock import now
+from overlap.core.errors import ConfigError, EngineError
 from overlap.placement.devices import NodeDevices
 from overlap.process.calls import Peer, RemoteFault
 from overlap.process.child_processes import ChildProcesses

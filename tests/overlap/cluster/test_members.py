@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from overlap.clock import now
 from overlap.cluster.members import AGAIN_MAX_S, AGAIN_S, STEADY_S, RayMembers, RayNode
 from overlap.cluster.nodes import NodeRefused, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import RayActor
+from overlap.core.clock import now
 
 pytestmark = pytest.mark.virtual
 

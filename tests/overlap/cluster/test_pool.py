@@ -11,9 +11,9 @@ from unittest.mock import AsyncMock
 import pytest
 from fake_nodes import PROBLEMS, FakeNode, Run, many, program, sources, takes
 
-from overlap.clock import now
 from overlap.cluster.nodes import NodeJob, NodeParcel, NodeReply
 from overlap.cluster.pool import ALONE_S, LOST_MAX, TRIES
+from overlap.core.clock import now
 from sandbox.core.nouns import Case
 from sandbox.core.problem import Problem
 from sandbox.errors import CheckerError, SandboxError, ToolchainMissing, to_wire

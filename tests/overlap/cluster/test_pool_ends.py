@@ -10,7 +10,7 @@ from fake_nodes import PROBLEMS, FakeMembers, FakeNode, Run, many, program, take
 
 from overlap.cluster.nodes import HeadLost
 from overlap.cluster.pool import ClusterPool
-from overlap.errors import VerifierError
+from overlap.core.errors import VerifierError
 from sandbox.errors import PoolClosed
 
 pytestmark = pytest.mark.virtual

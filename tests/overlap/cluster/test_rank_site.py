@@ -11,17 +11,17 @@ import pytest
 from fleets import Actor, Cluster, fleet_of
 
 from overlap import pieces
-from overlap.clock import now
 from overlap.cluster.fleet import REST_S
 from overlap.cluster.sites import RankSite
 from overlap.config.fields import ClusterConfig, Config
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
-from overlap.pieces import files_in
+from overlap.core.clock import now
+from overlap.core.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
 from overlap.placement.node_seats import place_over
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
+from overlap.process.pieces import files_in
 
 CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2), rollout=RolloutConfig(replicas=1))
 

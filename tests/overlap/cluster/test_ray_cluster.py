@@ -21,7 +21,7 @@ from overlap.cluster.access import AUTH, HEALTH
 from overlap.cluster.by_hand import NodeState, token_path, write_node_state
 from overlap.cluster.nodes import HeadLost, NodeLost
 from overlap.cluster.ray_cluster import RayCluster
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 ADDRESS = "10.0.0.1:6379"
 

@@ -13,10 +13,10 @@ import pytest
 from fleets import Cluster, Still, fleet_of, seats
 
 from overlap import pieces
-from overlap.clock import now
 from overlap.cluster.fleet import GONE_S, REST_S
 from overlap.cluster.sites import FarSite
-from overlap.errors import ClusterLost, EngineError
+from overlap.core.clock import now
+from overlap.core.errors import ClusterLost, EngineError
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
 from overlap.weights import pieces as weight_pieces

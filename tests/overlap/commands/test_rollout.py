@@ -17,7 +17,7 @@ from overlap.commands import standalone
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import WeightUpdate
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.run import open_close as opening
 from overlap.run.run_inputs import RunInputs

@@ -15,7 +15,7 @@ from overlap.config.fields import Config, RunConfig
 from overlap.config.load import config_from_dict, load_config
 from overlap.config.rollout import check_sharing
 from overlap.config.rules import field_infos, may_change
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 FIELDS = {
     f"{section.name}.{name}": info

@@ -14,7 +14,7 @@ from overlap.config.fields import Config
 from overlap.config.foreign import algorithms, foreign_names
 from overlap.config.load import load_config
 from overlap.config.rules import field_infos
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 
 def test_every_field_has_a_meaning_that_is_told():

@@ -9,7 +9,7 @@ import pytest
 
 from overlap.config.import_path import import_function
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 
 class Doubled(Protocol):

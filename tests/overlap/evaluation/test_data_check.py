@@ -11,7 +11,7 @@ import pytest
 from finished_steps import JUDGED
 
 from overlap.core import LeftOut, Probe, Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.evaluation import data_check
 from overlap.evaluation.data_check import DataReport, check_problems
 from overlap.task import Task

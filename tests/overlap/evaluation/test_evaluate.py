@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
-from overlap.errors import ConfigError, EngineError, StageError
+from overlap.core.errors import ConfigError, EngineError, StageError
 from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k, tallied
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.evaluation.history import row as evaluation_row

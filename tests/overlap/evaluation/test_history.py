@@ -19,7 +19,7 @@ from journal import essence
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Request, Scored, Trajectory
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, row
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts

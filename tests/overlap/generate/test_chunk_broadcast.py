@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from overlap.core import WeightUpdate
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate.chunk_broadcast import broadcast_chunks
 
 

@@ -8,7 +8,7 @@ import pytest
 from engine_stub import CFG, UPDATE, request, turns
 
 from overlap.core import VersionSpan, WeightUpdate
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate import client as client_module
 from overlap.generate.client import EngineClient
 from overlap.process.calls import RemoteFault

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from engine_stub import UPDATE, request, turns
 
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate import client as client_module
 
 

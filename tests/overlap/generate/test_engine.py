@@ -16,7 +16,7 @@ from engine_stub import CFG, poll, wait_until
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Spoken
-from overlap.errors import ConfigError, EngineError
+from overlap.core.errors import ConfigError, EngineError
 from overlap.generate import engine as generate_api
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient

@@ -8,7 +8,7 @@ import pytest
 from flocks import request, update, with_flock
 from mortal import turns
 
-from overlap.errors import EngineError, EngineLost
+from overlap.core.errors import EngineError, EngineLost
 
 
 @pytest.mark.promise("gate")

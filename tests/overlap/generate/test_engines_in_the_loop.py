@@ -6,10 +6,10 @@ import pytest
 from flocks import Flock, request
 from mortal import Mortal
 
-from overlap.clock import run_virtual as run
 from overlap.config.fields import Config, RunConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.errors import ParityError
+from overlap.core.clock import run_virtual as run
+from overlap.core.errors import ParityError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
 from overlap.pipeline.learning import Components, Learning

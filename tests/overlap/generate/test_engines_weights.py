@@ -9,7 +9,7 @@ from flocks import update, with_flock
 from mortal import turns
 
 from overlap.core import WeightUpdate
-from overlap.errors import EngineLost
+from overlap.core.errors import EngineLost
 
 
 @with_flock(2, sleeps=True)

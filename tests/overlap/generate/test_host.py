@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate.host import EngineHost
 from overlap.process.calls import CANCEL, RemoteCall, RemoteFault, decode_message, encode_message
 from overlap.process.process_tree import Pid

@@ -15,7 +15,7 @@ from overlap.config.changes import changes
 from overlap.config.learn import ENGINE_RANKS
 from overlap.config.load import load_config
 from overlap.config.rollout import _NO_DRAFT_MODEL
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
 from overlap.generate.engine import _accepted

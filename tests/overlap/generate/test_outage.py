@@ -4,7 +4,7 @@ import asyncio
 
 from flocks import update, with_flock
 
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 
 
 @with_flock(broken={1: EngineError("no memory")})

@@ -6,7 +6,7 @@ import pytest
 from flocks import Flock, request, update, with_flock
 from mortal import turns
 
-from overlap.errors import ClusterLost, EngineError, EngineLost
+from overlap.core.errors import ClusterLost, EngineError, EngineLost
 
 
 @pytest.mark.promise("kills")

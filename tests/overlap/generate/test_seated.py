@@ -7,7 +7,7 @@ import pytest
 from engine_stub import CFG
 
 from overlap.core import WeightUpdate
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate.client import EngineClient
 from overlap.placement.devices import Devices
 from overlap.placement.seats import place

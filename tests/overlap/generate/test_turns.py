@@ -7,7 +7,7 @@ import pytest
 from engine_stub import request, turns
 
 from overlap.core import WeightUpdate
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.generate import client as client_module
 
 

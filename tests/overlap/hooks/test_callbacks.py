@@ -16,7 +16,7 @@ import pytest
 from sessions import Stage, assert_one_run, interrupt, play
 
 from overlap import Callback, Evaluate, Save, Stop
-from overlap.errors import CallbackError, EngineError
+from overlap.core.errors import CallbackError, EngineError
 from overlap.hooks import thread as callback_thread
 from overlap.record.json_lines import read_json_lines
 

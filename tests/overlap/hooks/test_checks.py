@@ -13,7 +13,7 @@ from rows import refusal
 import overlap
 from overlap import Callback, cli
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.hooks.checks import check_callbacks, named_callbacks
 
 

@@ -16,7 +16,7 @@ from tracker_stubs import FileTracker, calls
 
 from overlap.config.load import load_config
 from overlap.core import Batch
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.hooks import trackers
 from overlap.hooks.callback import RunEnded, StepTaken
 from overlap.hooks.checks import named_trackers

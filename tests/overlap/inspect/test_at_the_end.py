@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sessions import Stage, interrupt, play
 
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.inspect import report
 
 NOTHING = "overlap.run.run_end.report_html"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kept_rows import kept_row, write_rows
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.inspect.library import RunLibrary
 from overlap.inspect.source import open_samples
 

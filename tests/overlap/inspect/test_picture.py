@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from made_run import made_run
 
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.inspect.picture import write_picture
 from overlap.inspect.run_data import RunData, load_run
 

@@ -14,7 +14,7 @@ from made_run import made_run
 
 import overlap
 from overlap import cli
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.inspect.compare import paired_results
 from overlap.inspect.run_data import RunData
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import overlap
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 
 
 def _run(path: Path, **files: str) -> Path:

@@ -13,7 +13,7 @@ from responses import response, some_groups
 
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import CriticConfig, LearnConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import gae
 from overlap.learner.micro_batch import MicroBatch, PackedRow, SplitConfig, mini_batches

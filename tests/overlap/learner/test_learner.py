@@ -13,7 +13,7 @@ from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.errors import ConfigError, LearnerError, StaleBatchError
+from overlap.core.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.learner import ProcessLearner
 from overlap.learner.optimizer import learning_rate
 from overlap.learner.saved_state import LearnerState, check_base, read_state, write_state

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.lora import FOLDER, adapt, save_adapter, whole
 from overlap.learner.trainer import RankTrainer
 from overlap.placement.activations import decoder_shape, trained_parameters

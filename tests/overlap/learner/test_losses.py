@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.correction import Sampled
 from overlap.learner.loss import token_loss
 from overlap.learner.losses import LOSSES, policy_loss

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from responses import response
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.learner.micro_batch import (
     PromptGroup,
     Response,

@@ -10,7 +10,7 @@ import transformers
 from checkpoints import edited
 from responses import each_alone, response, some_groups
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.attention import NAME, _attend, _attend_small
 from overlap.learner.micro_batch import PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import choose_attention, load_policy, plain

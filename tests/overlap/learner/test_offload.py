@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.learner.commands import Commands
 from overlap.learner.offload import HostBuffers, ModelMemory, Offloadable, Residency
 from overlap.learner.zero.backend import ZeroModel

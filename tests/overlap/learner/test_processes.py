@@ -15,7 +15,7 @@ from places import ROOT, SUPPORT
 
 from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError, LearnerError, RunDirError
+from overlap.core.errors import ConfigError, LearnerError, RunDirError
 from overlap.learner import processes
 from overlap.learner.learner import ProcessLearner
 from overlap.learner.processes import RankLife, RankProcesses, rank_environment

@@ -13,7 +13,7 @@ from responses import response, some_groups
 
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import CriticConfig, LearnConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.trainer import RankTrainer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from overlap.config.fields import Config
-from overlap.errors import LearnerDiedError, LearnerError
+from overlap.core.errors import LearnerDiedError, LearnerError
 from overlap.learner import rendezvous
 from overlap.learner.processes import RankLife, RankProcesses, far_environment
 from overlap.learner.rendezvous import Rendezvous, interface_of, interfaces

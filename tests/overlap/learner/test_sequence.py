@@ -9,7 +9,7 @@ import torch
 from responses import response
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.learner.attention import packed_attention
 from overlap.learner.micro_batch import MicroBatch, PackedRow
 from overlap.learner.sequence import SequenceGroup, join, part

@@ -10,7 +10,7 @@ from responses import some_groups
 
 from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.learner.losses import LOSSES
 from overlap.learner.micro_batch import mini_batches
 

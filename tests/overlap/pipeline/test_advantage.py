@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlap.config.learn import LearnConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.pipeline.advantage import complete, estimate, estimator
 
 GRPO, DR_GRPO = LearnConfig(), LearnConfig(normalize_advantages=False)

@@ -10,7 +10,7 @@ from group_of import scored
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Group, Prompt, Request
-from overlap.errors import EmptyBatchesError
+from overlap.core.errors import EmptyBatchesError
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, Assembler, empty_batches
 
 PROMPT = Prompt("p", (1, 2))

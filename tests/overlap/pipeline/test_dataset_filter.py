@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from overlap.core import LeftOut, Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits, filter_prompts
 
 

@@ -10,7 +10,7 @@ from group_of import LIMIT, group_of, scored
 from overlap.config.learn import LearnConfig
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.pipeline.advantage import complete, estimate
 from overlap.pipeline.group import make_group, overlong_punishment
 

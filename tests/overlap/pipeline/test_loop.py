@@ -10,7 +10,7 @@ from fake_loops import LOOPS, components, config, jitter, run_loop
 from journal import essence
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory, WeightUpdate
-from overlap.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
+from overlap.core.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import overlapped, serial

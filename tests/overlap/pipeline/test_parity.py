@@ -7,7 +7,7 @@ import math
 import pytest
 
 from overlap.config.load import load_config
-from overlap.errors import ParityError
+from overlap.core.errors import ParityError
 from overlap.pipeline.parity import check_parity
 
 SURE, UNSURE = -0.01, -3.0

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.pipeline.prompts import PromptStream
 

@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
-from overlap.clock import now, run_virtual
 from overlap.config.load import load_config
+from overlap.core.clock import now, run_virtual
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped

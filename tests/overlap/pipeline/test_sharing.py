@@ -8,7 +8,7 @@ import pytest
 from fake_loops import LOOPS, components, config, run_loop
 
 from overlap.core import WeightUpdate
-from overlap.errors import EngineError, LearnerError, StageError
+from overlap.core.errors import EngineError, LearnerError, StageError
 from overlap.fakes import FakeGenerator, FakeLearner
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import serial

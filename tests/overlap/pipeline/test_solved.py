@@ -12,7 +12,7 @@ from journal import essence
 
 from overlap.config.fields import Config
 from overlap.core import Request
-from overlap.errors import EmptyBatchesError
+from overlap.core.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from overlap.config.fields import Config
 from overlap.core import Request, Scored, Trajectory
-from overlap.errors import EmptyBatchesError
+from overlap.core.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components, StepResult

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement import devices
 from overlap.placement.devices import Devices, devices_here, listed, physical_cores, torch_has_cuda, visible
 

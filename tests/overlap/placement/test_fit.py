@@ -10,7 +10,7 @@ from shapes import LARGE, MIDDLE, SMALL
 
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices
 from overlap.placement.engine_memory import kv_room, kv_tokens
 from overlap.placement.fit import check_fit, named_devices, planned_seats, sequences_at_once

@@ -9,7 +9,7 @@ from hardware import GIB, config, cpus, gpus
 from shapes import SMALL
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices, NodeDevices
 from overlap.placement.memory import memory_plan
 from overlap.placement.node_seats import check_nodes, fits_on, moved_seat, nodes_line, place_over, seats_over

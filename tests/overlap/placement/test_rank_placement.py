@@ -10,7 +10,7 @@ from hardware import GIB, cpus, gpus
 from shapes import SMALL
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.memory import memory_plan
 from overlap.placement.node_seats import check_nodes, place_over, ranks_line, seats_over
 from overlap.placement.planned_run import PlannedRun

@@ -12,7 +12,7 @@ from hardware import config
 from places import ROOT, SUPPORT
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices
 from overlap.placement.seats import Placement, check_environment, check_shared_memory, place, place_here
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shapes import LARGE, R1_DISTILL_14B, SMALL
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.shapes import read_shape, shape_of
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.atomic import partial_path
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.policy import resolve as policy
 from overlap.policy.check import policy_digest
 from overlap.policy.resolve import DEFAULT_POLICY, policies_dir, resolve_config, resolve_policy
 from overlap.policy.tiny import make_tiny_policy
+from overlap.process.atomic import partial_path
 
 
 @pytest.fixture(scope="session")
@@ -169,7 +169,7 @@ def test_a_hub_id_out_of_reach_is_one_line_with_a_way_out(tmp_path: Path) -> Non
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
     )
     assert result.stderr.splitlines()[-1] == (
-        "overlap.errors.ConfigError: model.policy='nobody/no-such-policy': there is no such directory, "
+        "overlap.core.errors.ConfigError: model.policy='nobody/no-such-policy': there is no such directory, "
         "it is not in the local cache, "
         "and the hub cannot be reached: download it first, or give a directory"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.process.calls import Peer, RemoteCall, RemoteFault, encode_message, receive_message
 from overlap.process.child_processes import ChildProcesses, is_vague, log_hint
 from overlap.process.process_tree import alive, identify

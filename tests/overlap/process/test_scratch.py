@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from overlap import cli
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.process.interrupts import Interrupts, handle_interrupts
 from overlap.process.run_environment import child_environment
 from overlap.process.scratch import run_to_end, scratch_directory

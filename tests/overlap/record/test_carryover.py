@@ -14,7 +14,7 @@ from generated_samples import generated_prompt, generated_sample
 from wide import wide
 
 from overlap.core import Prompt, Request, Scored, Trajectory
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.record.kept_samples import CARRIED, Carryover, KeptSamples, save_carryover
 
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from overlap.errors import ConfigError, RunDirError
+from overlap.core.errors import ConfigError, RunDirError
 from overlap.record import checkpoint
 from overlap.record.checkpoint import RunState, load_state, save_state, writing
 

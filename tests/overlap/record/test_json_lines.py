@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, size_until
 
 

@@ -9,7 +9,7 @@ import pytest
 from made_run import made_run
 
 from overlap import cli
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.record.out_file import OutFile
 
 

@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.record import ownership
 from overlap.record.ownership import check_out, check_run_dir_free, read_history, write_config
 from overlap.record.rundir import RunDir

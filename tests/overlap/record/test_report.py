@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from overlap.json_types import to_json_types
+from overlap.core.json_types import to_json_types
 from overlap.record.looplag import Lag
 from overlap.record.progress import final_table
 from overlap.record.report import TIMINGS, summary

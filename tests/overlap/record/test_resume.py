@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from overlap.atomic import former_path, partial_path
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
+from overlap.process.atomic import former_path, partial_path
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines

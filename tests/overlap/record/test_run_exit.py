@@ -7,7 +7,7 @@ import re
 import pytest
 from places import ROOT
 
-from overlap.errors import StoppedError
+from overlap.core.errors import StoppedError
 from overlap.record.run_exit import RunExit
 from overlap.run.restarts import reason_of
 

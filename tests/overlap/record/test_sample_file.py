@@ -11,7 +11,7 @@ import pytest
 from kept_rows import kept_row
 from made_run import made_run
 
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.inspect.run_data import load_run
 from overlap.record import sample_file
 from overlap.record.row_shapes import BulkRow, GroupRow, HeadRow, unpacked_floats, unpacked_ints

@@ -11,7 +11,7 @@ from finished_steps import awkward, given_up
 
 from overlap.config.fields import Config
 from overlap.core import Batch, Group, Scored
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.record.checkpoint import RunState
 from overlap.record.kept_samples import KeptSamples
 from overlap.record.rundir import RunDir

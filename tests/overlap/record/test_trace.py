@@ -14,7 +14,7 @@ import pytest
 from finished_steps import group, result, scored
 
 from overlap.core import ClusterFigures, NodeFigures, StepReport
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.record import trace_file
 from overlap.record.trace import Tracer
 

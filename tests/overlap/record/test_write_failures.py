@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 from overlap.record.write_failures import WriteFailures
 
 

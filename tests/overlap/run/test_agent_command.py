@@ -13,7 +13,7 @@ from chats import Letters
 
 from overlap.config.load import load_config
 from overlap.core import Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.run.agent_command import check_agent
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sessions import Learner, Stage, play
 
-from overlap.errors import OverlapError, StoppedError
+from overlap.core.errors import OverlapError, StoppedError
 from overlap.record.checkpoint import complete_checkpoints
 from overlap.record.json_lines import read_json_lines
 from overlap.run import control as module

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from overlap.cli import main
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.run import control_socket as ctl
 from overlap.run.control import RunControl
 from overlap.run.control_socket import ask, listening

@@ -9,7 +9,7 @@ import pytest
 
 from overlap.config.load import load_config
 from overlap.core import KEPT_BYTES
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.activations import DecoderShape
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.shapes import ModelShape

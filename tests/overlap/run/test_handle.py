@@ -15,7 +15,7 @@ from places import ROOT
 
 import overlap
 from overlap.config.load import load_config
-from overlap.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError
 from overlap.run import handle
 from overlap.run.control import RunControl
 

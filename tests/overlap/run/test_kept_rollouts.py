@@ -21,7 +21,7 @@ import overlap
 from overlap import cli
 from overlap.config.fields import Config
 from overlap.core import Batch, Request
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines

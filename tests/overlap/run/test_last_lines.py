@@ -15,7 +15,7 @@ from sessions import Stage, Tokenizer
 
 import overlap
 from overlap.config.fields import Config
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.fakes import fake_prompts
 from overlap.run import training
 from overlap.run.run_inputs import RunInputs

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from overlap.errors import EngineError, OverlapError
+from overlap.core.errors import EngineError, OverlapError
 from overlap.run import open_close as opening
 from overlap.run.open_close import COLLECT_AFTER, open_components
 

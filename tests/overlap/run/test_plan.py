@@ -12,7 +12,7 @@ import pytest
 from chats import Letters
 
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.activations import DecoderShape
 from overlap.placement.memory import memory_plan
 from overlap.placement.planned_run import PlannedRun, Seats

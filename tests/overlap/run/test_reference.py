@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.policy.tiny import make_tiny_policy
 from overlap.run.plan import memory_inputs

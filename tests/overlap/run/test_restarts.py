@@ -13,7 +13,7 @@ from journal import essence
 from sessions import Generator, Learner, Stage, Verifier, assert_one_run, interrupt, play
 
 from overlap.core import Batch, WeightUpdate
-from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
+from overlap.core.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
 from overlap.record.progress import final_table
 from overlap.run import restarts
 from overlap.run.session import TrainingSession

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config.load import load_config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.run.run_inputs import prepare
 from overlap.task import Task

@@ -13,7 +13,7 @@ from shapes import SMALL
 from overlap.config.fields import ClusterConfig, Config, ModelConfig, RunConfig
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices, NodeDevices
 from overlap.placement.fit import sequences_at_once
 from overlap.placement.node_seats import seats_over

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from sessions import Episodic, Generator, Stage, Verifier, interrupt, play
 
-from overlap.atomic import partial_path
 from overlap.core import WeightUpdate
-from overlap.errors import EngineError, LearnerError, RunDirError, StageError
+from overlap.core.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.inspect.picture import write_picture
 from overlap.placement.seats import EngineSeat, Placement
+from overlap.process.atomic import partial_path
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import check_run_dir_free
 from overlap.record.progress import final_table

@@ -13,7 +13,7 @@ import pytest
 from sessions import Stage, Verifier, interrupt, play
 
 from overlap.core import Scored, Trajectory
-from overlap.errors import StageError
+from overlap.core.errors import StageError
 from overlap.record.json_lines import read_json_lines
 from overlap.record.metrics import read_steps
 from overlap.record.progress import final_table

@@ -18,7 +18,7 @@ from sessions import Stage, Tokenizer
 import overlap
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.errors import ConfigError, RunDirError
+from overlap.core.errors import ConfigError, RunDirError
 from overlap.fakes import fake_prompts
 from overlap.record import ownership
 from overlap.record.run_summary import RunSummary

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from overlap.clock import now, run_virtual
+from overlap.core.clock import now, run_virtual
 from overlap.server.bounded import CANCEL_S, CANCELS, IgnoredCancel, OutOfTime, within
 
 

@@ -11,7 +11,7 @@ import pytest
 from chats import Letters, Voice, check_books, free, planned, prompt, said, user
 
 from overlap.core import Request
-from overlap.errors import ContextFull, EpisodeOver
+from overlap.core.errors import ContextFull, EpisodeOver
 from overlap.server.chat import Budget, Chat
 from overlap.server.episode_tree import Branch
 from overlap.server.template import ChatTemplate

@@ -11,10 +11,10 @@ import pytest
 from chats import EPISODES, Letters, Voice, never, one, prompt, rolling, user
 from gateways import TOOLS
 
-from overlap.clock import now
 from overlap.config.rollout import EpisodeConfig, RolloutConfig
 from overlap.core import Prompt, Request, Spoken, Trajectory
-from overlap.errors import EpisodeOver
+from overlap.core.clock import now
+from overlap.core.errors import EpisodeOver
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, episodes
 from overlap.server.template import ChatTemplate

@@ -14,7 +14,7 @@ from pooling import family, living
 from overlap.config.fields import Config, VerifyConfig
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
-from overlap.errors import RolloutError
+from overlap.core.errors import RolloutError
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox
 from sandbox.errors import WorkerDied

@@ -12,7 +12,7 @@ from chats import Letters, Voice, planned, user
 from gateways import CHAT, TOOLS, Session, Waiting, opened, played
 
 from overlap.core import Request, Spoken, Trajectory
-from overlap.errors import EngineError
+from overlap.core.errors import EngineError
 from overlap.server import gateway as gateway_
 from overlap.server import gateway_answers
 

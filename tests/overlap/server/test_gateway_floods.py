@@ -11,7 +11,7 @@ from chats import Letters, Voice, free, planned, prompt, user
 from gateways import CHAT, Session, Waiting, played, until
 
 from overlap.core import Request, Trajectory
-from overlap.errors import ContextFull
+from overlap.core.errors import ContextFull
 from overlap.server import gateway as gateway_
 from overlap.server import gateway_session
 from overlap.server.chat import SHORT, Budget, Chat

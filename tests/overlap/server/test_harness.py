@@ -10,7 +10,7 @@ import pytest
 from agent_runs import AGENT, Mine, either, rolled
 
 from overlap.core import Prompt
-from overlap.errors import RolloutError
+from overlap.core.errors import RolloutError
 from overlap.server import harness as harness_
 
 

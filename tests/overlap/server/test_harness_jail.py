@@ -22,7 +22,7 @@ from places import ROOT, SUPPORT
 from overlap.config.fields import Config
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Prompt
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from overlap.server.harness_jail import agent_space
 
 PYTHON = f"{sys.executable} -S"

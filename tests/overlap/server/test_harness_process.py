@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from overlap.errors import RolloutError
+from overlap.core.errors import RolloutError
 from overlap.process.process_tree import identify
 from overlap.server import harness_process
 from overlap.server.harness_process import HarnessProcess

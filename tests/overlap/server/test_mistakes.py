@@ -11,7 +11,7 @@ from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
 
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
-from overlap.errors import EpisodeError, EpisodeOver, RolloutError
+from overlap.core.errors import EpisodeError, EpisodeOver, RolloutError
 from overlap.server import chat as chat_
 
 

@@ -15,7 +15,7 @@ from starting import Held, refuse
 from verifying import Worked, opened, trajectory
 
 from overlap.core import Prompt
-from overlap.errors import VerifierError
+from overlap.core.errors import VerifierError
 from overlap.verify import reward_worker
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost

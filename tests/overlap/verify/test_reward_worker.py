@@ -19,7 +19,7 @@ import pytest
 from verifying import SOON_S, Worked, config, gone, score, trajectory
 
 from overlap.core import Prompt, Scored
-from overlap.errors import ConfigError, VerifierError
+from overlap.core.errors import ConfigError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task
 from overlap.verify import prompt_transfer, reward_worker

@@ -11,7 +11,7 @@ import pytest
 from verifying import Judged, StandIn, config, gone, hanging, judgement, opened, says, score, trajectory
 
 from overlap.core import Prompt
-from overlap.errors import ConfigError, DataError, VerifierError
+from overlap.core.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
 from overlap.verify.verifier import SandboxVerifier
 from sandbox.core.nouns import Case, Judgement, Program, Verdict

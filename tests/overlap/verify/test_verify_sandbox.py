@@ -11,7 +11,7 @@ import pytest
 from verifying import ADD, SOON_S, Judged, opened, trajectory
 
 from overlap.core import Prompt, Scored
-from overlap.errors import VerifierError
+from overlap.core.errors import VerifierError
 from overlap.process import process_tree
 from sandbox.core.nouns import Case, Judgement, Limits, Program
 from sandbox.core.problem import Problem

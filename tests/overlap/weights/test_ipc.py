@@ -14,7 +14,7 @@ import torch
 from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.placement.devices import Devices
 from overlap.placement.seats import place as placed
 from overlap.weights import ipc

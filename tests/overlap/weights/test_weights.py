@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from overlap.errors import LearnerError
+from overlap.core.errors import LearnerError
 from overlap.weights import full as weights
 from overlap.weights.full import LowRank, full_tensors
 from overlap.weights.shm import open_sender

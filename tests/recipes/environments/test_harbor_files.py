@@ -12,7 +12,7 @@ from environment_runs import made_task
 from harbor_tasks import harbor, of
 
 from overlap.core import LeftOut
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from recipes.environments.harbor_files import read_reward
 from recipes.environments.harbor_schema import TaskToml
 

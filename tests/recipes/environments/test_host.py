@@ -14,7 +14,7 @@ import pytest
 from pooling import family, living
 
 from overlap.core import Prompt
-from overlap.errors import RolloutError
+from overlap.core.errors import RolloutError
 from overlap.record.digest import data_digest
 from recipes.environments import host as host_
 from recipes.environments.host import EnvironmentHost, printed_json

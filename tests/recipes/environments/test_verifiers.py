@@ -11,7 +11,7 @@ from clients import Speaker, calls
 from environment_runs import DEADLINE_S, config, episodes_of, interpreter, made_task, rewards
 
 from overlap.config.fields import Config
-from overlap.errors import ConfigError
+from overlap.core.errors import ConfigError
 from recipes.environments.scored import score_of
 
 pytestmark = pytest.mark.timeout(DEADLINE_S + 100)

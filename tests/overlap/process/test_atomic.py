@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from overlap.atomic import (
+from overlap.core.errors import RunDirError
+from overlap.process.atomic import (
     former_path,
     is_hidden_name,
     partial_path,
@@ -17,7 +18,6 @@ from overlap.atomic import (
     sync,
     write_atomic,
 )
-from overlap.errors import RunDirError
 
 
 def folder(path: Path, text: str) -> Path:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from overlap.errors import RunDirError
+from overlap.core.errors import RunDirError
 
 _NUMBERS = itertools.count(1)
 _HIDDEN = r"((\.\d+-\d+\.partial)+|\.former)"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from overlap.clock import Deadlock, PausableClock, now, run_virtual
+from overlap.core.clock import Deadlock, PausableClock, now, run_virtual
 
 
 def test_an_hour_passes_at_once_and_in_order() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from overlap.aio import together
-from overlap.errors import RunDirError
+from overlap.core.aio import together
+from overlap.core.errors import RunDirError
 
 PIECE_BYTES = 16 << 20
 AHEAD = 3

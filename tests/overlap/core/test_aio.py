@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from overlap.aio import race, shielded_thread, threaded, together, unwrapped
-from overlap.clock import now
+from overlap.core.aio import race, shielded_thread, threaded, together, unwrapped
+from overlap.core.clock import now
 
 
 @pytest.mark.virtual
