@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from overlap.core.errors import ConfigError, count_of
+from overlap.inspect.run_data import open_samples
 from overlap.inspect.sample_export import write_samples
 from overlap.inspect.sample_filter import SampleFilter
-from overlap.inspect.show import RunShown, ShowChoice
-from overlap.inspect.source import open_samples
+from overlap.inspect.show import RunShown
 from overlap.inspect.terminal import drawn
 
 _ID = re.compile(r"(?:g(-?\d+))?s?(\d+)")
@@ -48,11 +48,11 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         failed=args.failed,
         dropped=args.dropped,
     )
-    choice = ShowChoice(only, diff=args.diff, tokens=args.tokens, limit=args.limit)
-    shown = RunShown(open_samples(args.run), args.run, choice)
+    run = open_samples(args.run)
+    shown = RunShown(run, args.run, only, diff=args.diff, tokens=args.tokens, limit=args.limit)
     if args.out is None:
         yield from drawn(shown.parts())
         return
     heads = shown.found()
-    write_samples(shown.run.samples, heads, args.out)
+    write_samples(run.samples, heads, args.out)
     yield f"{args.out}: {count_of(len(heads), 'sample')}"

@@ -14,8 +14,8 @@ from overlap.evaluation.evaluate import paired_change
 from overlap.inspect.curves import thinned
 from overlap.inspect.health import run_warnings
 from overlap.inspect.outcome import bounds_text, changed_problems, first_and_last_point, rate_text, reward_ends
+from overlap.inspect.page_data import flat, value_text
 from overlap.inspect.run_data import EvaluationPoint, RunData
-from overlap.inspect.settings import flat, value_text
 from overlap.record.progress import change_texts, duration
 
 CURVES = (

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from overlap.core.errors import count_of
 from overlap.inspect.run_data import RunData, rewards_are_passes
-from overlap.inspect.sample_reason import dropped_words
-from overlap.inspect.source import group_rows, rewards_by_step, trained_on
+from overlap.inspect.sample_reason import dropped_words, trained_on
 from overlap.inspect.terminal import figure, hint, one_line_of, table, title, verdict_cell
 from overlap.record.sample_file import GroupKey, group_key
 
@@ -24,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 def overview(run: RunData, name: str) -> Iterator[RenderableType]:
     """Yield an overview of run ``name``, which is quoted for a shell."""
-    heads, rows = [head.values for head in run.samples.heads()], group_rows(run)
+    heads, rows = [head.values for head in run.samples.heads()], run.group_rows
     yield title(name)
     if not rows:
         yield "no step has ended yet" if run.live else "no samples are kept here"
@@ -47,9 +46,9 @@ def overview(run: RunData, name: str) -> Iterator[RenderableType]:
 def _facts(run: RunData, rows: Rows, heads: Rows) -> Iterator[tuple[str, str | Text]]:
     train, heldout = ([row for row in rows if row["split"] == split] for split in ("train", "heldout"))
     if train:
-        rewards, number = rewards_by_step(train), count_of(sum(row["samples"] for row in train), "sample")
         first, last = min(row["step"] for row in train), max(row["step"] for row in train)
-        ends = [figure(rewards.get(step)) for step in ((first, last) if last > first else (first,))]
+        number = count_of(sum(row["samples"] for row in train), "sample")
+        ends = [figure(_mean_reward(train, step)) for step in ((first, last) if last > first else (first,))]
         state = one_line_of(run.state)
         yield "steps", f"{first} to {last} ({state}), {number}, reward {' → '.join(ends)}"
     if heldout:
@@ -68,6 +67,14 @@ def _facts(run: RunData, rows: Rows, heads: Rows) -> Iterator[tuple[str, str | T
     why = ", ".join(f"{one_line_of(reason)} {number:,}" for reason, number in kept.most_common())
     groups = count_of(len(set(map(group_key, heads))), "group")
     yield "kept", f"{count_of(len(heads), 'sample')} of {groups}{f' ({why})' if why else ''}"
+
+
+def _mean_reward(rows: Rows, step: int) -> float | None:
+    """The mean reward over the judged samples of a step; None where none was judged."""
+    judged = [(row["reward"], row["samples"] - row["failed"]) for row in rows if row["step"] == step]
+    rewards = [(reward, number) for reward, number in judged if reward is not None and number]
+    total = sum(number for _, number in rewards)
+    return sum(reward * number for reward, number in rewards) / total if total else None
 
 
 def _next_flags(heads: Rows, *, dropped: bool) -> list[tuple[str, str]]:

@@ -5,8 +5,11 @@ What a model wrote is hostile: it leaves as JSON, the page puts it in as text, a
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,10 +22,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from overlap.core.errors import ConfigError, OverlapError
-from overlap.inspect.library import RunLibrary
 from overlap.inspect.page import json_text, page_html, page_policy
+from overlap.inspect.page_data import run_facts, run_lists
+from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_parts import sample_parts, token_parts
-from overlap.inspect.tokens import TokenTexts
+from overlap.record.run_files import RunFile
+from overlap.record.sample_file import SampleHead
 
 HOSTS = ["127.0.0.1", "localhost"]
 """Other names would be those of a page elsewhere that has its own name point here (DNS rebinding)."""
@@ -33,12 +38,91 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+Place = tuple[int, int, int]
+"""Step, group, sample."""
+_FILES = (RunFile.GROUPS, RunFile.METRICS, RunFile.SUMMARY)
+_NUMBERS = b', "token_ids": "'
+"""Bytes of a row at which its texts end, and its numbers as base64 begin."""
 PLACE = "{step:int}/{group}/{sample:int}"
+
+
+class RunLibrary:
+    """A run for the page's requests: read once, and read on when its files have grown. Its methods may be called by
+    several threads.
+    """
+
+    def __init__(self, run: RunData) -> None:
+        self.run = run
+        self._lock = threading.Lock()
+        self._revision = ""
+        self._places: dict[Place, SampleHead] = {}
+        self._texts: dict[str, str] = {}
+
+    def revision(self) -> str:
+        """A text that is another one as soon as a file of the run has changed. Raises ConfigError."""
+        paths = [self.run.samples.path, *(file.of(self.run.path) for file in _FILES)]
+        found = f"{'-'.join(map(_stamp, paths))}-{self.run.live:d}"
+        with self._lock:
+            if found != self._revision:
+                self.run = self.run.again()
+                heads = self.run.samples.heads()
+                self._places = {(h.values["step"], h.values["group"], h.values["sample"]): h for h in heads}
+                self._texts, self._revision = {}, found
+        return found
+
+    def facts(self) -> str:
+        """``run_facts`` with the revision, as JSON."""
+        revision = self.revision()
+        return self._once("facts", lambda: {**run_facts(self.run), "revision": revision})
+
+    def lists(self) -> str:
+        """``run_lists``, as JSON."""
+        self.revision()
+        return self._once("lists", lambda: run_lists(self.run))
+
+    def _once(self, name: str, make: Callable[[], Any]) -> str:
+        """JSON that is made once for each revision."""
+        with self._lock:
+            if name not in self._texts:
+                self._texts[name] = json_text(make())
+            return self._texts[name]
+
+    def sample(self, place: Place) -> dict[str, Any]:
+        """A whole row. Raises ConfigError where none of that place is kept."""
+        self.revision()
+        if (head := self._places.get(place)) is None:
+            raise ConfigError("sample", "{} g{}s{}".format(*place), "is not among the kept samples")
+        return self.run.samples.row(head)
+
+    def places_with(self, text: str) -> list[Place]:
+        """The samples whose id, problem, prompt, answer, program, tests or messages contain ``text``, as it is
+        written: found without parsing, 200 MB in a tenth of a second.
+        """
+        self.revision()
+        wanted = json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "backslashreplace")
+        found = []
+        with self.run.samples.path.open("rb") as file:
+            for place, head in self._places.items():
+                file.seek(head.offset)
+                if _has(file.read(head.size), wanted):
+                    found.append(place)
+        return found
+
+
+def _has(row: bytes, wanted: bytes) -> bool:
+    """True when ``wanted`` is in the texts of a row, and not only as the name of a field."""
+    texts = row.partition(_NUMBERS)[0]
+    return texts.count(wanted) > texts.count(b'"' + wanted + b'":')
+
+
+def _stamp(path: Path) -> str:
+    """Bytes of a file, and when it was written last, ns: a run that went back may have written as many bytes again."""
+    found = path.stat() if path.exists() else None
+    return f"{found.st_size:x}.{found.st_mtime_ns:x}" if found else ""
 
 
 def run_app(library: RunLibrary) -> Starlette:
     """The application that serves one run."""
-    texts = TokenTexts(library.run)
 
     def run(request: Request) -> str:
         known = request.query_params.get("revision")
@@ -49,7 +133,7 @@ def run_app(library: RunLibrary) -> Starlette:
         "/api/lists": lambda request: library.lists(),
         "/api/search": lambda request: json_text(library.places_with(request.query_params.get("q", ""))),
         f"/api/sample/{PLACE}": lambda request: json_text(sample_parts(_row(library, request))),
-        f"/api/tokens/{PLACE}": lambda request: json_text(token_parts(_row(library, request), texts)),
+        f"/api/tokens/{PLACE}": lambda request: json_text(token_parts(_row(library, request), library.run)),
     }
     routes = [Route("/", _page, methods=["GET"])]
     routes += [Route(path, partial(_json, answer), methods=["GET"]) for path, answer in answers.items()]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from overlap.core.errors import ConfigError
-from overlap.inspect.branches import branches, depth
-from overlap.inspect.program_text import program_parts
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES
+from pygments.util import ClassNotFound
+
+from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_filter import passed
 from overlap.inspect.sample_reason import (
     difference_of,
@@ -18,7 +20,7 @@ from overlap.inspect.sample_reason import (
     verdict_words,
     whole_text,
 )
-from overlap.inspect.tokens import TOKEN_FIGURES, SampleTokens, TokenTexts
+from overlap.inspect.tokens import TOKEN_FIGURES, SampleTokens, branches, token_texts
 from overlap.record.row_shapes import PACKED_COLUMNS
 
 _DIGITS = 5
@@ -34,8 +36,8 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
         "good": passed(row),
         "tests": [_test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],
         "failed_test": failed["index"] if failed else None,
-        "program": program and {**program, "parts": program_parts(program["source"], program.get("language") or "")},
-        "forks": [{**branch._asdict(), "depth": depth(found, branch.number)} for branch in found],
+        "program": program and {**program, "parts": _program_parts(program["source"], program.get("language") or "")},
+        "forks": [branch._asdict() for branch in found],
         "has_tokens": bool(row.get("token_ids")),
     }
 
@@ -46,19 +48,33 @@ def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {**test, **texts, **told, "diff": difference_of(kind, test)}
 
 
-def token_parts(row: Mapping[str, Any], texts: TokenTexts) -> dict[str, Any]:
+def _program_parts(source: str, language: str) -> list[list[str]]:
+    """A program in parts, each with its kind: pygments' short name of a function, class or builtin, else the first
+    letter of keywords, strings, comments and numbers ("m"); "" for all else.
+    """
+    try:
+        lexer: Any = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return [["", source]]
+    parts: list[list[str]] = []
+    for kind, text in lexer.get_tokens(source):
+        name = STANDARD_TYPES.get(kind, "")
+        short = name if name in ("nf", "nc", "nb") else name[:1] if name[:1] in ("k", "s", "c", "m") else ""
+        if parts and parts[-1][0] == short:
+            parts[-1][1] += text
+        else:
+            parts.append([short, text])
+    return parts
+
+
+def token_parts(row: Mapping[str, Any], run: RunData) -> dict[str, Any]:
     """The tokens of a sample: their texts and figures; without texts, ``error`` says why."""
     tokens = SampleTokens.of(row)
     if tokens is None:
         return {"error": "this sample keeps no tokens", "texts": [], "figures": {}}
-    error = None
-    try:
-        words = texts.of(tokens.ids)
-    except ConfigError as failed:
-        error, words = str(failed), [f"⟨{token}⟩" for token in tokens.ids]
+    texts, error = token_texts(run, tokens.ids)
     figures: dict[str, list[float | None] | None] = {}
     for name in TOKEN_FIGURES:
-        values = tokens.figures(name)  # type: ignore[arg-type]
-        known = any(value is not None for value in values)
-        figures[name] = [None if v is None else round(v, _DIGITS) for v in values] if known else None
-    return {"error": error, "texts": words, "figures": figures}
+        values = [None if value is None else round(value, _DIGITS) for value in tokens.figures(name)]
+        figures[name] = values if any(value is not None for value in values) else None
+    return {"error": error or None, "texts": texts, "figures": figures}

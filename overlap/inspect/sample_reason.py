@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from overlap.core.errors import compile_error
@@ -135,6 +134,13 @@ def dropped_words(row: Mapping[str, Any]) -> str:
     return str(row["dropped"]).replace("_", " ")
 
 
+def trained_on(row: Mapping[str, Any]) -> str:
+    """Return "yes" for a row of groups.jsonl that was trained on, else the reason why not, or "held-out"."""
+    if row["split"] == "heldout":
+        return "held-out"
+    return "yes" if row["learned"] else dropped_words(row) or "no"
+
+
 def verdict_words(verdict: str) -> str:
     """A verdict in words."""
     return VERDICT_WORDS.get(verdict, verdict)
@@ -142,11 +148,9 @@ def verdict_words(verdict: str) -> str:
 
 def program_end(test: Mapping[str, Any]) -> str:
     """End of the program in a test: ``exit code 1``, ``ended by SIGSEGV``; "" where that is not known."""
-    number = test.get("signal")
-    if number is not None:
-        with suppress(ValueError):
-            return f"ended by {signal.Signals(number).name}"
-        return f"ended by signal {number}"
+    if (number := test.get("signal")) is not None:
+        name = next((known.name for known in signal.Signals if known == number), f"signal {number}")
+        return f"ended by {name}"
     return f"exit code {test['exit']}" if test.get("exit") is not None else ""
 
 

@@ -10,16 +10,13 @@ from typing import Any
 from rich.console import RenderableType
 
 from overlap.core.errors import count_of
-from overlap.inspect.missing import what_is_missing
 from overlap.inspect.overview import group_table, overview
 from overlap.inspect.run_data import RunData
-from overlap.inspect.sample_filter import SampleFilter
-from overlap.inspect.sample_reason import first_failed_test, reason
-from overlap.inspect.show_sample import failing_test, indented, sample_shown, sample_summary
-from overlap.inspect.show_tokens import tokens_shown
-from overlap.inspect.source import group_rows, trained_on
+from overlap.inspect.sample_filter import SampleFilter, what_is_missing
+from overlap.inspect.sample_reason import first_failed_test, reason, trained_on
+from overlap.inspect.show_sample import failing_test, indented, sample_shown, sample_summary, tokens_shown
 from overlap.inspect.terminal import figure, hint, one_line_of, shown_argument, table, title, verdict_cell
-from overlap.inspect.tokens import TokenFigure, TokenTexts
+from overlap.inspect.tokens import TokenFigure
 from overlap.record.sample_file import SampleHead, group_key
 
 NEWEST = 20
@@ -29,22 +26,16 @@ Parts = Iterator[RenderableType]
 
 
 @dataclass(frozen=True, slots=True)
-class ShowChoice:
-    """The choice of what is shown."""
+class RunShown:
+    """Shows the parts of one run. ``name`` is that of the run on the command line."""
 
+    run: RunData
+    name: str
     only: SampleFilter = field(default_factory=SampleFilter)
     diff: bool = False
     """The first failing test of each sample, with the difference."""
     tokens: TokenFigure | None = None
     limit: int = NEWEST
-
-
-class RunShown:
-    """Shows the parts of one run."""
-
-    def __init__(self, run: RunData, name: str, choice: ShowChoice) -> None:
-        """``name``: that of the run on the command line."""
-        self.run, self.name, self.choice, self.only = run, shown_argument(name), choice, choice.only
 
     def parts(self) -> Parts:
         """Return the chosen parts. Raises ConfigError where there is no such step, group, sample or problem."""
@@ -59,7 +50,7 @@ class RunShown:
             return self._one_problem()
         if only.dropped:
             return self._dropped()
-        return overview(self.run, self.name) if only == SampleFilter() else self._groups()
+        return overview(self.run, shown_argument(self.name)) if only == SampleFilter() else self._groups()
 
     def found(self) -> list[SampleHead]:
         """The samples that are asked for. Raises ConfigError where there are none."""
@@ -69,7 +60,7 @@ class RunShown:
         return heads
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [row for row in group_rows(self.run) if self.only.matches_group(row)]
+        return [row for row in self.run.group_rows if self.only.matches_group(row)]
 
     def _one_sample(self) -> Parts:
         """The newest sample of a number within its group; where several groups have one, a line says so."""
@@ -77,8 +68,8 @@ class RunShown:
         row = self.run.samples.row(heads[-1])
         if len(heads) > 1:
             yield f"{len(heads)} samples are meant; this is the newest (--step and --group choose another)"
-        if self.choice.tokens:
-            yield from tokens_shown(row, self.choice.tokens, TokenTexts(self.run))
+        if self.tokens:
+            yield from tokens_shown(row, self.tokens, self.run)
             return
         yield from sample_shown(row)
         if sum(group_key(head.values) == group_key(row) for head in self.run.samples.heads()) > 1:
@@ -96,7 +87,7 @@ class RunShown:
         key = group_key(heads[-1].values)
         samples = [self.run.samples.row(head) for head in heads if group_key(head.values) == key]
         yield from _group(samples, next((row for row in reversed(rows) if group_key(row) == key), None))
-        if self.choice.diff:
+        if self.diff:
             yield from self._failing_tests(filter(first_failed_test, samples))
         lowest = min(samples, key=lambda row: (row["reward"] is None, row["reward"] or 0.0))
         yield from self._hint(f"--step {lowest['step']} --sample {lowest['id']}", "shows one of them whole")
@@ -131,7 +122,7 @@ class RunShown:
                 raise what_is_missing(self.run, places)
             yield "every group was trained on"
             return
-        chosen = rows[: self.choice.limit]
+        chosen = rows[: self.limit]
         yield title(f"{count_of(len(rows), 'group')} not trained on, newest first")
         yield from self._table(chosen)
         yield from _more(len(rows) - len(chosen))
@@ -144,10 +135,10 @@ class RunShown:
 
     def _listed(self, heads: list[SampleHead]) -> Parts:
         """The newest of these samples, a line each with the reason of its reward."""
-        rows = [self.run.samples.row(head) for head in heads[::-1][: self.choice.limit]]
+        rows = [self.run.samples.row(head) for head in heads[::-1][: self.limit]]
         what = " that did not pass" if self.only.failed else ""
         yield title(f"{count_of(len(heads), 'kept sample')}{what}, newest first")
-        if self.choice.diff:
+        if self.diff:
             yield from self._failing_tests(rows)
             yield from _more(len(heads) - len(rows))
             return
@@ -167,7 +158,7 @@ class RunShown:
 
     def _hint(self, flags: str, what: str) -> Parts:
         yield ""
-        yield hint(f"overlap show {self.name} {flags}", what)
+        yield hint(f"overlap show {shown_argument(self.name)} {flags}", what)
 
 
 def _group(samples: Sequence[Mapping[str, Any]], row: Mapping[str, Any] | None) -> Parts:

@@ -1,15 +1,18 @@
-"""One sample on the terminal: why it got its reward, the test that decided, its program, what the compiler said."""
+"""One sample on the terminal: why it got its reward, the test that decided, its program, what the compiler said; or its
+tokens in the colours of a figure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
+from rich.syntax import Syntax
 from rich.text import Text
 
-from overlap.inspect.branches import branches, depth
-from overlap.inspect.program_text import highlighted
+from overlap.core.errors import ConfigError, count_of
+from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_reason import (
     ACCEPTED,
     compared,
@@ -22,11 +25,22 @@ from overlap.inspect.sample_reason import (
     whole_text,
 )
 from overlap.inspect.terminal import figure, one_line_of, safe, table, title, verdict_cell
+from overlap.inspect.tokens import SampleTokens, TokenFigure, branches, token_texts
 
 LONGEST = 200
 """Lines of one text that are shown."""
 TESTS = 30
 MARGIN = "    "
+LARGEST = 15
+MEANINGS = {
+    "gap": "log-prob of the engine minus that of the learner before the step",
+    "advantage": "that of the answer, which the learner was given",
+    "logprob": "log-prob of the engine",
+}
+_BOUNDS = (0.5, 0.1, 0.02, 0.005)
+"""From which a figure is shown in the strongest colour, the next one, ..."""
+_POSITIVE = ("bold color(46)", "color(40)", "color(114)", "color(151)")
+_NEGATIVE = ("bold color(196)", "color(203)", "color(210)", "color(217)")
 Row = Mapping[str, Any]
 
 
@@ -39,10 +53,10 @@ def sample_shown(row: Row) -> Iterator[RenderableType]:
         yield from compiler
     if program := row.get("program"):
         yield title(f"program ({program.get('language') or 'text'})")
-        yield highlighted(program["source"], program.get("language") or "")
+        yield _highlighted(program["source"], program.get("language") or "")
         for name, text in program.get("files") or ():
             yield title(f"file {name}")
-            yield highlighted(text, "")
+            yield _highlighted(text, "")
     yield from _tests(row)
     if row["verdict"] != "CE":
         yield from compiler
@@ -130,7 +144,7 @@ def _episode(row: Row) -> Iterator[RenderableType]:
     for branch in found:
         left = f"leaves {branch.parent} after {branch.shared:,} tokens" if branch.parent else "begins"
         judged = "judged" if branch.number == len(found) else f"ended by {branch.finish}"
-        number = "  " * depth(found, branch.number) + str(branch.number)
+        number = "  " * branch.depth + str(branch.number)
         cells.append((number, left, f"{branch.tokens:,} tokens", judged, " ".join(branch.text.split())[:LONGEST]))
     yield table(("branch", "where", "length", "end", "text"), cells)
 
@@ -149,3 +163,58 @@ def _text(text: str, most: int = LONGEST, margin: str = "") -> Text:
 
 def _mib(test: Mapping[str, Any]) -> str:
     return f"{test['memory_bytes'] / 2**20:.0f}" if test.get("memory_bytes") else ""
+
+
+def _highlighted(source: str, language: str) -> Text:
+    """A program with numbered lines, in colours where the language is known."""
+    lines = Syntax("", language, theme="ansi_dark", background_color="default").highlight(safe(source)).split()
+    width = len(str(len(lines)))
+    return Text("\n").join(
+        Text.assemble((f"{at:>{width}}  ", "bright_black"), line) for at, line in enumerate(lines, 1)
+    )
+
+
+def tokens_shown(row: Mapping[str, Any], name: TokenFigure, run: RunData) -> Iterator[RenderableType]:
+    """The answer with each token coloured, then a table of the tokens with the largest figures.
+
+    Raises ConfigError where the row keeps no tokens.
+    """
+    tokens = SampleTokens.of(row)
+    if tokens is None:
+        raise ConfigError("--tokens", row["id"], "keeps no token ids; runs of this version keep them (run.samples)")
+    figures = tokens.figures(name)
+    known = sorted(((abs(value), at) for at, value in enumerate(figures) if value is not None), reverse=True)
+    yield title(f"{row['id']} · {count_of(len(tokens.ids), 'token')} by {name}: {MEANINGS[name]}")
+    if not known:
+        why = ": the learner computes log-probs only of samples that it trains on" if name == "gap" else ""
+        yield f"no {name} is kept of this sample{why}"
+        return
+    words, unknown = token_texts(run, tokens.ids)
+    if unknown:
+        yield f"the texts of its tokens are not known: {unknown}"
+    mean = sum(value for value in figures if value is not None) / len(known)
+    yield f"mean {mean:+.5f}, largest {known[0][0]:.5f}"
+    yield _coloured(words, figures)
+    yield ""
+    cells = [
+        (
+            at,
+            f"{figures[at]:+.5f}",
+            f"{tokens.logprobs[at]:.4f}",
+            "-" if tokens.learner is None else f"{tokens.learner[at]:.4f}",
+            repr(words[at]),
+        )
+        for _, at in known[:LARGEST]
+    ]
+    yield table(("token", name, "logprob", "learner", "text"), cells, right="token gap advantage logprob learner")
+
+
+def _coloured(words: Sequence[str], figures: Sequence[float | None]) -> Text:
+    made = Text()
+    for word, value in zip(words, figures, strict=True):
+        if value is None:
+            made.append(safe(word), "bright_black")
+            continue
+        styles = _POSITIVE if value > 0 else _NEGATIVE
+        made.append(safe(word), next((s for b, s in zip(_BOUNDS, styles, strict=True) if abs(value) >= b), ""))
+    return made

@@ -23,7 +23,7 @@ const card = ([name, value, note]) => el("div", { class: "card" }, el("span", {}
 function warningsView(warnings) {
   if (!facts.steps) return null;
   const box = w => el("div", { class: "warn" }, el("p", {}, el("b", {}, `${capital(w.text)}.`)), el("p", {}, `${capital(w.way_out)}.`),
-    el("small", {}, `${w.kind} · ${w.steps[0] === w.steps[1] ? "step" : "steps"} ${[...new Set(w.steps)].join(" to ")} · ${brief(w.figure)}, bound ${brief(w.bound)} · docs/look.md`));
+    el("small", {}, `${w.kind} · docs/look.md`));
   return [el("h2", {}, "Warnings"), warnings.length ? warnings.map(box) : soft("None: all checks of docs/look.md passed.")];
 }
 

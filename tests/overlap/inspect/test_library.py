@@ -11,8 +11,8 @@ import pytest
 from kept_rows import kept_row, write_rows
 
 from overlap.core.errors import ConfigError
-from overlap.inspect.library import RunLibrary
-from overlap.inspect.source import open_samples
+from overlap.inspect.routes import RunLibrary
+from overlap.inspect.run_data import open_samples
 
 
 def library_of(folder: Path, *rows: dict[str, Any]) -> RunLibrary:

@@ -176,7 +176,7 @@ def test_the_command_names_the_report_and_its_warnings(tmp_path: Path, capsys: p
     assert first.startswith("WARNING  ")
     assert last == f"{tmp_path / 'x.html'}: open it in a browser"
     (warning,) = Page(tmp_path / "x.html").data["facts"]["warnings"]
-    assert (warning["kind"], warning["steps"]) == ("clipping", [1, 20])
+    assert warning["kind"] == "clipping"
     assert warning["way_out"].startswith("lower learn.lr or learn.updates_per_step")
     assert cli.main(["report", str(tmp_path / "none")]) == 2
 

@@ -11,10 +11,9 @@ import pytest
 from kept_rows import kept_row, write_rows
 from starlette.testclient import TestClient
 
-from overlap.inspect.library import RunLibrary
 from overlap.inspect.page import HERE, SCRIPTS
-from overlap.inspect.routes import HEADERS, run_app
-from overlap.inspect.source import open_samples
+from overlap.inspect.routes import HEADERS, RunLibrary, run_app
+from overlap.inspect.run_data import open_samples
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 

@@ -17,7 +17,7 @@ from made_run import made_run
 from places import ROOT
 
 from overlap.config.fields import Config
-from overlap.inspect.health import CHECKED, CHECKS, run_warnings
+from overlap.inspect.health import CHECKS, run_warnings
 from overlap.inspect.run_data import RunData, load_run
 from overlap.inspect.run_warning import RunWarning
 
@@ -37,9 +37,6 @@ def test_an_ill_run_is_told_of_its_illness_and_of_no_other(found_of: FoundOf, ki
     found = found_of(kind)
     assert {warning.kind for warning in found} == ILL[kind].kinds, [str(w) for w in found]
     (warning,) = [warning for warning in found if warning.kind == kind]
-    assert math.isfinite(warning.figure)
-    assert math.isfinite(warning.bound)
-    assert 0 <= warning.steps[0] <= warning.steps[1] <= 30
     assert "\n" not in str(warning)
 
 
@@ -64,11 +61,6 @@ def test_chance_is_no_warning(tmp_path: Path, steps: int) -> None:
         ]
         told += [warning.kind for warning in run_warnings(RunData(tmp_path, rows))]
     assert told == []
-
-
-def test_every_module_of_checks_is_read() -> None:
-    modules = {path.stem for path in (ROOT / "overlap/inspect").glob("*_checks.py")}
-    assert {module.__name__.rpartition(".")[2] for module in CHECKED} == modules
 
 
 Course = Callable[[int], float]

@@ -16,9 +16,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from overlap import cli, load_run
+from overlap.inspect.run_data import open_samples
 from overlap.inspect.sample_filter import SampleFilter
-from overlap.inspect.show import RunShown, ShowChoice
-from overlap.inspect.source import open_samples
+from overlap.inspect.show import RunShown
 from overlap.inspect.terminal import console_of, drawn, table
 
 Shown = Callable[..., str]
@@ -92,7 +92,7 @@ def test_what_a_program_printed_cannot_drive_the_terminal(tmp_path: Path) -> Non
                    program={"source": bad, "language": bad, "files": [[bad, bad]]})  # fmt: skip
     run = write_rows(tmp_path / "run", row)
     for only in (SampleFilter(), SampleFilter(group=17), SampleFilter(group=17, sample=2), SampleFilter(failed=True)):
-        parts = RunShown(open_samples(str(run)), str(run), ShowChoice(only, diff=True)).parts()
+        parts = RunShown(open_samples(str(run)), str(run), only, diff=True).parts()
         assert all(line.isprintable() for line in drawn(parts, console_of(None))), only
 
 
@@ -109,7 +109,7 @@ def test_a_program_is_highlighted_on_a_terminal_with_colours(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(name, value)
     run = write_rows(tmp_path / "run", kept_row(program={"source": "def f():\n    pass\n", "language": "python"}))
-    shown = RunShown(open_samples(str(run)), str(run), ShowChoice(SampleFilter(group=17, sample=2)))
+    shown = RunShown(open_samples(str(run)), str(run), SampleFilter(group=17, sample=2))
     (line,) = [line for line in drawn(shown.parts(), console_of(_Terminal())) if "def" in line]
     assert ("\x1b[94" in line) == (value == "xterm")
 
