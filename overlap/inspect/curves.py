@@ -37,6 +37,10 @@ class Curve(NamedTuple):
     """The measure of evaluations that are marked on it."""
     note: str = ""
 
+    def look(self) -> dict[str, Any]:
+        """What the page needs to draw it, beside its lines."""
+        return {name: getattr(self, name) for name in ("title", "unit", "stacked", "share", "zero", "note")}
+
 
 VERDICT_COLOURS = {"AC": 2, "WA": 1, "TLE": 4, "MLE": 6, "OLE": 3, "RE": 0, "CE": 7, "SEC": 5}
 _PARTS = tuple((metric, name, colour) for (name, metric), colour in zip(WALL_PARTS, (0, 1, 4, 2, 7), strict=True))
@@ -155,8 +159,12 @@ def _chart(run: RunData, curve: Curve, derived: Mapping[str, list[float]]) -> Ch
         if any(map(_known, values)) and (not curve.stacked or any(value > 0 for value in values)):
             shown = {"name": name, "colour": colour, "values": thinned(values)}
             lines.append(shown | ({"running": thinned(running)} if running else {}))
-    kind = {name: getattr(curve, name) for name in ("title", "unit", "stacked", "share", "zero", "note")}
-    return {**kind, "lines": lines, "marks": _marks(run, curve.measure), "mark_name": f"held-out {curve.measure}"}
+    return {
+        **curve.look(),
+        "lines": lines,
+        "marks": _marks(run, curve.measure),
+        "mark_name": f"held-out {curve.measure}",
+    }
 
 
 def _marks(run: RunData, measure: str) -> list[list[float | None]]:

@@ -15,7 +15,6 @@ from overlap.inspect.health import run_warnings
 from overlap.inspect.outcome import cards, heldout_problems
 from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_parts import sample_parts
-from overlap.inspect.timeline import timeline
 from overlap.record.command_line import masked
 from overlap.record.sample_file import GroupKey, SampleHead, group_key
 
@@ -54,7 +53,6 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "warnings": [warning._asdict() for warning in run_warnings(run)],
         "charts": run_charts(run),
         "heldout": heldout_problems(run),
-        "timeline": timeline(run),
         "settings": settings(run),
         "machine": machine(run),
     }

@@ -13,7 +13,6 @@ function runView() {
     more ? folded(plural(more, "more chart"), () => el("div", { class: "tiles" }, charts.more.map(chart => chartTile(chart, charts.xs)))) : null,
     f.heldout ? folded("Held-out problems before and after", () => dumbbells(f.heldout)) : null,
     groups.some(g => g.split === "train") ? folded("Pass rate by problem and step", passRateMap) : null,
-    f.timeline ? folded("Timeline of a step", () => timelineOf(f.timeline)) : null,
     folded("Configuration", settingsView), folded("Command, machine, versions", machineView),
     samplesView(f));
 }

@@ -45,7 +45,7 @@ def test_the_page_of_a_run_has_all_parts_and_loads_nothing(tmp_path: Path) -> No
     facts = page.data["facts"]
     assert facts["cards"][0][:2] == ["pass@1 before the run", facts["cards"][0][1]]
     assert [card[0] for card in facts["cards"]][-3:] == ["samples", "exposed reward", "policy"]
-    assert all(facts[part] for part in ("charts", "heldout", "timeline", "settings", "machine"))
+    assert all(facts[part] for part in ("charts", "heldout", "settings", "machine"))
     assert page.data["texts"]
     assert [dict(a).get("type") for t, a in page.tags if t == "script"] == ["application/json", None]
     loaded = [v for _, attrs in page.tags for name, v in attrs.items() if name in ("src", "href") and v]
@@ -132,15 +132,6 @@ def test_a_run_without_one_of_its_files_has_a_report(tmp_path: Path, name: str) 
     folder = made_run(tmp_path / "run", steps=3)
     (folder / name).unlink()
     assert page_of(folder).data["facts"]["name"] == "run"
-
-
-@pytest.mark.parametrize("trace", ["", "[\n", "[\n{\n]", "\x00" * 100, "torn"])
-def test_a_broken_trace_costs_the_timeline_alone(tmp_path: Path, trace: str) -> None:
-    path = made_run(tmp_path / "run", steps=3) / "trace.json"
-    path.write_text(path.read_text().replace('"cat": "learn", ', '"cat": "learn", \n') if trace == "torn" else trace)
-    page = page_of(path.parent)
-    assert page.data["facts"]["timeline"] is None
-    assert page.data["texts"]
 
 
 @pytest.mark.parametrize("value", [None, 0, -5.0, 3e38, -3e38, 1e-300])
