@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from overlap.config.fields import Config
-from overlap.placement.learner import Items
-from overlap.placement.planned_run import PlannedRun, number_bytes
+from overlap.placement.planned_run import Items, PlannedRun, number_bytes
 from overlap.placement.shapes import ModelShape
 
 CPU_BLOCK_TOKENS = 32
@@ -43,7 +42,7 @@ def kv_room(run: PlannedRun, size: int) -> int:
     r = run.cfg.rollout
     if not size:
         return gpu_token_bytes(run) * r.at_once * run.cfg.context_tokens
-    return int(r.gpu_memory * size) - sum(engine_weights(run).values()) - WORKSPACE
+    return int(r.gpu_memory * size) - engine_weights(run).total() - WORKSPACE
 
 
 def kv_tokens(run: PlannedRun, size: int) -> int:
@@ -59,15 +58,15 @@ def engine_shortage(run: PlannedRun, size: int) -> int:
 
 def engine_weights(run: PlannedRun) -> Items:
     """On each of its GPUs, with the place for an adapter."""
-    return {"engine weights": run.weights // run.cfg.rollout.tensor_parallel, **run.engine_adapter}
+    return Items({"engine weights": run.weights // run.cfg.rollout.tensor_parallel}) + run.engine_adapter
 
 
 def engine_on_gpu(run: PlannedRun, size: int, state: Literal["awake", "weights", "asleep"]) -> Items:
     """On one GPU: with all that it needs, woken for its weights alone, or asleep."""
     if state == "asleep":
-        return {"workspace": ASLEEP}
-    items = {"workspace": WORKSPACE, **engine_weights(run)}
-    return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
+        return Items({"workspace": ASLEEP})
+    cache = max(0, kv_room(run, size)) if state == "awake" else 0
+    return Items({"workspace": WORKSPACE, "KV cache": cache}) + engine_weights(run)
 
 
 def cpu_block_tokens(cfg: Config) -> int:
@@ -88,4 +87,5 @@ def cpu_kv_bytes(cfg: Config, policy: ModelShape, available: int) -> int:
 def engine_on_cpu(run: PlannedRun, available: int) -> Items:
     """All of its processes, where ``available`` bytes are the engine's share of the memory that is free."""
     cache = cpu_kv_bytes(run.cfg, run.policy, available)
-    return {"processes' own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}
+    own = Items({"processes' own": ENGINE_OWN, "engine weights": run.weights, "KV cache": cache})
+    return own + run.engine_adapter

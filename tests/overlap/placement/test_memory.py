@@ -10,7 +10,6 @@ from shapes import LARGE, SMALL
 from overlap.config.load import load_config
 from overlap.placement.activations import DecoderShape, activation_bytes, trained_parameters
 from overlap.placement.engine_memory import ASLEEP, kv_room
-from overlap.placement.learner import CHUNK, GATHER, LIVE, SUB_GROUP, Trained, transfer_bytes
 from overlap.placement.memory import (
     CRITIC,
     GIB,
@@ -24,7 +23,16 @@ from overlap.placement.memory import (
     memory_plan,
     rank_items,
 )
-from overlap.placement.planned_run import PlannedRun, Seats
+from overlap.placement.planned_run import (
+    CHUNK,
+    GATHER,
+    LIVE,
+    SUB_GROUP,
+    PlannedRun,
+    Seats,
+    Trained,
+    transfer_bytes,
+)
 from overlap.placement.shapes import ModelShape, shape_of
 
 GB = 10**9
