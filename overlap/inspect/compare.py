@@ -25,12 +25,12 @@ from overlap.inspect.run_data import RunData
 from overlap.record.progress import duration
 
 CURVES = (
-    Curve("Reward", "mean of a step", [("reward/mean", "", 0)]),
-    Curve("Solved", "of the samples", [("reward/solved_share", "", 0)], share=True),
-    Curve("Entropy", "nats per token", [("learn/entropy", "", 0)]),
-    Curve("Gradient norm", "before clipping", [("learn/grad_norm", "", 0)]),
-    Curve("Response length", "tokens", [("rollout/length_mean", "", 0)]),
-    Curve("Cut off", "of the samples", [("rollout/truncated_share", "", 0)], share=True),
+    Curve("Reward", "mean of a step", {"reward/mean": ""}),
+    Curve("Solved", "of the samples", {"reward/solved_share": ""}, share=True),
+    Curve("Entropy", "nats per token", {"learn/entropy": ""}),
+    Curve("Gradient norm", "before clipping", {"learn/grad_norm": ""}),
+    Curve("Response length", "tokens", {"rollout/length_mean": ""}),
+    Curve("Cut off", "of the samples", {"rollout/truncated_share": ""}, share=True),
 )
 """A line of each run."""
 AXES = (("samples", "rollout/samples", 1.0), ("min", "time/step_s", 60.0))
@@ -119,7 +119,7 @@ def _overlaid(runs: Sequence[RunData], names: Sequence[str], sums: str, one: flo
     places = [thinned(list(accumulate((v if v == v else 0.0) / one for v in run.column(sums)))) for run in runs]
     charts = []
     for curve in CURVES:
-        ((metric, _, _),) = curve.lines
+        (metric,) = curve.lines
         lines = [
             {"name": name, "colour": at % 7, "values": thinned(run.column(metric)), "xs": xs}
             for at, (run, name, xs) in enumerate(zip(runs, names, places, strict=True))

@@ -87,11 +87,11 @@ def sequences_at_once(run: PlannedRun, seats: Seats) -> int:
     return max(1, min(SEQUENCES, int(held / (LENGTH * run.cfg.context_tokens))))
 
 
-def check_fit(run: PlannedRun, seats: Seats) -> tuple[MemoryNeed, ...]:
+def check_fit(run: PlannedRun, seats: Seats, node: str = "") -> tuple[MemoryNeed, ...]:
     """Return the plan of a run that fits, or whose devices' memory is not known.
 
-    Raises ConfigError for any other, with the place, the bytes that are needed and free, the item that needs the most
-    and a setting to change; and for what its models cannot do.
+    Raises ConfigError for any other, with the ``node`` of a cluster, the place, the bytes that are needed and free, the
+    item that needs the most and a setting to change; and for what its models cannot do.
     """
     check_models(run)
     plan = memory_plan(run, seats)
@@ -100,14 +100,14 @@ def check_fit(run: PlannedRun, seats: Seats) -> tuple[MemoryNeed, ...]:
         biggest = max(worst.items, key=lambda item: worst.items[item])
         told = f"{worst.place} needs {worst.total / GIB:.1f} GiB during {worst.moment}, {worst.free / GIB:.1f} free; "
         told += f"most of it is for {biggest} ({worst.items[biggest] / GIB:.1f})"
-        _refuse(run, told, next(_ways_out(run, seats, worst)))
+        _refuse(run, node, told, next(_ways_out(run, seats, worst)))
     if seats.smallest and run.engine and (missing := engine_shortage(run, seats.smallest)) > 0:
         has = run.cfg.rollout.gpu_memory * seats.smallest / GIB
         told = (
             f"an engine with one sequence of {run.cfg.context_tokens:,} tokens needs {has + missing / GIB:.1f} GiB of "
         )
         told += f"a GPU, and its share (rollout.gpu_memory) is {has:.1f}"
-        _refuse(run, told, "a higher rollout.gpu_memory" if run.cfg.rollout.gpu_memory < 0.9 else _SMALLER)
+        _refuse(run, node, told, "a higher rollout.gpu_memory" if run.cfg.rollout.gpu_memory < 0.9 else _SMALLER)
     return plan
 
 
@@ -151,11 +151,11 @@ _SMALLER = "a smaller model.policy"
 _STATES = (WEIGHTS, GRADIENTS, OPTIMIZER, BUCKETS, REFERENCE, OFFLOADED)
 
 
-def _refuse(run: PlannedRun, told: str, way_out: str) -> None:
+def _refuse(run: PlannedRun, node: str, told: str, way_out: str) -> None:
     found = re.search(r"(\w+)\.(\w+)", way_out)
     assert found is not None
     value = getattr(getattr(run.cfg, found[1]), found[2])
-    raise ConfigError(found[0], value, f"the run does not fit: {told}: use {way_out}")
+    raise ConfigError(found[0], value, f"{node and f'node {node}: '}the run does not fit: {told}: use {way_out}")
 
 
 def _ways_out(run: PlannedRun, seats: Seats, need: MemoryNeed) -> Iterator[str]:

@@ -131,7 +131,8 @@ def rank_items(run: PlannedRun, moment: str, seats: Seats | None = None) -> tupl
     reference = _reference(run)
     found = Items() if rests and moment != LEARNING else reference
     away = reference.total() if rests else 0
-    for what in run.models:
+    models: tuple[Model, ...] = ("actor", "critic") if run.critic else ("actor",)
+    for what in models:
         model = run.trained(what, on_gpu=seats is not None)
         here = model.on_device()
         if _LEARNS.get(moment) == what:
@@ -141,8 +142,8 @@ def rank_items(run: PlannedRun, moment: str, seats: Seats | None = None) -> tupl
             here = Items({WEIGHTS: here[WEIGHTS] if back else 0})
         if what == "actor" and moment == TRANSFER:
             sent = transfer_bytes(seats.backend, *run.sent, engine=False) if seats else 0
-            moments = [Items({BUFFER: model.gathered_whole() + sent}), model.probed()]
-            here += max(moments, key=Items.total)
+            sends, reads = Items({BUFFER: model.gathered_whole() + sent}), model.probed()
+            here += sends if sends.total() >= reads.total() else reads
         found += here
         away += _offloaded(run, model, rests=rests) if seats is not None else 0
     return found, away

@@ -228,11 +228,6 @@ class PlannedRun:
             {"adapter": self.adapters * learn.engine_rank // learn.lora_rank} if self.cfg.sends_adapter else {}
         )
 
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """Models that are trained."""
-        return ("actor",) if self.critic is None else ("actor", "critic")
-
     def trained(self, what: Model, *, on_gpu: bool) -> Trained:
         """The policy or the critic, as a rank trains it."""
         learn = self.cfg.learn

@@ -12,9 +12,8 @@ from shapes import SMALL
 from overlap.config.fields import Config
 from overlap.core.errors import ConfigError
 from overlap.placement.memory import memory_plan
-from overlap.placement.node_seats import check_nodes, place_over, ranks_line, seats_over
+from overlap.placement.node_seats import check_nodes, place_over, ranks_line, reseated, seats_over
 from overlap.placement.planned_run import PlannedRun
-from overlap.placement.rank_placement import reseated
 from overlap.placement.seats import place
 
 
