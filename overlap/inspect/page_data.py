@@ -87,14 +87,12 @@ def machine(run: RunData) -> dict[str, list[list[str]]]:
     """
     history = []
     for entry in run.history:
-        changes = entry.get("changes") or {}
-        told = [
+        changes = [
             f"{name}: {value_text(change.get('was'))} → {value_text(change.get('is'))}"
-            for name, change in (changes.items() if isinstance(changes, Mapping) else ())
-            if isinstance(change, Mapping)
+            for name, change in (entry.get("changes") or {}).items()
         ]
         how = f"resumed after step {entry['step']}" if entry.get("step") else "started"
-        history.append([f"{how} {entry.get('at', '')}", str(entry.get("command") or "–"), ", ".join(told)])
+        history.append([f"{how} {entry.get('at', '')}", str(entry.get("command") or "–"), ", ".join(changes)])
     summary = run.summary or {}
     known = [(name, value) for name, value in (summary.get("hardware") or {}).items() if value not in (None, "", [])]
     known += list((summary.get("versions") or {}).items())
@@ -159,13 +157,10 @@ def chosen_groups(groups: Mapping[GroupKey, Sequence[SampleHead]]) -> list[Group
     the trained ones first.
     """
     ordered = sorted(groups, key=_in_order)
-    by_kind = [
-        [key for key in ordered if kind in groups[key][0].values["kept_as"]] for kind in (*BY_INTEREST, "heldout")
-    ]
+    kinds = (*BY_INTEREST, "heldout")
+    by_kind = [[key for key in ordered if kind in groups[key][0].values["kept_as"]] for kind in kinds]
     there = [keys for keys in by_kind if keys]
-    chosen: dict[GroupKey, None] = {}
-    for keys in there:
-        chosen |= dict.fromkeys(_spread(keys, GROUPS // len(there)))
+    chosen = dict.fromkeys(key for keys in there for key in _spread(keys, GROUPS // len(there)))
     for split in ("train", "heldout"):
         rest = [key for key in ordered if key not in chosen and key[0] == split]
         chosen |= dict.fromkeys(_spread(rest, GROUPS - len(chosen)))

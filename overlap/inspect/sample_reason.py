@@ -102,12 +102,11 @@ def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:
 
 
 def _passed(row: Mapping[str, Any]) -> str:
-    if row["total"] is None:
+    passed, total = row["passed"], row["total"]
+    if total is None:
         return "by its tests"
-    return f"passed {row['passed']} of {row['total']} tests" if row["passed"] != row["total"] else _all(row["total"])
-
-
-def _all(total: int) -> str:
+    if passed != total:
+        return f"passed {passed} of {total} tests"
     return "passed its only test" if total == 1 else f"passed all {total} tests"
 
 

@@ -48,8 +48,6 @@ class RunShown:
             return self._one_group()
         if only.problem:
             return self._one_problem()
-        if only.dropped:
-            return self._dropped()
         return overview(self.run, shown_argument(self.name)) if only == SampleFilter() else self._groups()
 
     def found(self) -> list[SampleHead]:
@@ -60,7 +58,8 @@ class RunShown:
         return heads
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [row for row in self.run.group_rows if self.only.matches_group(row)]
+        rows = [row for row in self.run.group_rows if self.only.matches_group(row)]
+        return [row for row in rows if row["split"] == "train"] if self.only.dropped else rows
 
     def _one_sample(self) -> Parts:
         """The newest sample of a number within its group; where several groups have one, a line says so."""
@@ -103,35 +102,25 @@ class RunShown:
             yield from self._listed(heads)
 
     def _groups(self) -> Parts:
-        """The groups of a step, or of evaluations."""
-        rows = self._rows()
-        if not rows:
-            self.found()  # raises
-        if self.only.step is None:
-            rows = [row for row in rows if row["step"] == rows[-1]["step"]]
-        where = "after" if self.only.split == "heldout" else "of"
-        yield title(f"{count_of(len(rows), 'group')} {where} step {rows[-1]['step']}")
-        yield from self._table(rows)
-
-    def _dropped(self) -> Parts:
-        """The groups that were not trained on, the newest first, and why."""
-        rows = [row for row in self._rows() if row["split"] == "train"][::-1]
+        """The groups of a step, or of evaluations; or those that were not trained on, the newest first, and why."""
+        rows, dropped = self._rows(), self.only.dropped
         if not rows:
             places = replace(self.only, dropped=False)
             if not places.of(self.run.samples.heads()):
                 raise what_is_missing(self.run, places)
             yield "every group was trained on"
             return
-        chosen = rows[: self.limit]
-        yield title(f"{count_of(len(rows), 'group')} not trained on, newest first")
-        yield from self._table(chosen)
-        yield from _more(len(rows) - len(chosen))
-
-    def _table(self, rows: list[dict[str, Any]]) -> Parts:
+        if dropped:
+            heading, shown = "not trained on, newest first", rows[::-1][: self.limit]
+        else:
+            rows = shown = [row for row in rows if row["step"] == rows[-1]["step"]]
+            heading = f"{'after' if self.only.split == 'heldout' else 'of'} step {rows[-1]['step']}"
+        yield title(f"{count_of(len(rows), 'group')} {heading}")
         kept = {group_key(head.values) for head in self.run.samples.heads()}
-        yield group_table(rows, kept=kept)
-        row = next((row for row in reversed(rows) if group_key(row) in kept), rows[-1])
+        yield group_table(shown, kept=kept)
+        row = next((row for row in reversed(shown) if group_key(row) in kept), shown[-1])
         yield from self._hint(f"--step {row['step']} --group {row['group']}", "shows a group side by side")
+        yield from _more(len(rows) - len(shown))
 
     def _listed(self, heads: list[SampleHead]) -> Parts:
         """The newest of these samples, a line each with the reason of its reward."""
