@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,9 +58,11 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(given: str | None, names:
     assert visible(0, given) == ()
 
 
-def test_of_a_part_of_a_gpu_nobody_knows_the_bytes(machine) -> None:
-    machine(80 * GIB)
-    assert devices_here("auto", {"CUDA_VISIBLE_DEVICES": "MIG-1"}) == Devices(("MIG-1",), 0, devices_here().cores)
+def test_shared_memory_is_what_is_mounted_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "SHM", tmp_path)
+    assert devices_here("cpu", {}).shared == shutil.disk_usage(tmp_path).total
+    monkeypatch.setattr(devices, "SHM", tmp_path / "none")
+    assert devices_here("cpu", {}).shared == 0
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,7 @@ def test_of_a_part_of_a_gpu_nobody_knows_the_bytes(machine) -> None:
         ({}, 4),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, 0),
         ({"CUDA_VISIBLE_DEVICES": "GPU-5e"}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1"}, 0),
     ],
 )
 def test_a_small_gpu_that_is_hidden_bounds_nothing(machine, environ: dict[str, str], gib: int) -> None:
@@ -142,9 +146,6 @@ def test_looking_imports_no_torch() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
-# --- free memory and the processor ---------------------------------------------------------------------------
-
-
 def group(folder: Path, limit: str, usage: int, names: tuple[str, str, str] = devices._V2) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / names[0]).write_text(f"{limit}\n")
@@ -152,26 +153,27 @@ def group(folder: Path, limit: str, usage: int, names: tuple[str, str, str] = de
     (folder / "memory.stat").write_text(f"anon 5\n{names[2]} {GIB}\n")
 
 
-def test_the_tightest_limit_above_a_process_counts_and_unused_pages_of_files_are_free(tmp_path: Path):
-    (own := tmp_path / "own").write_text("0::/job/step\n")
-    group(tmp_path / "groups", "max", 90 * GIB)
-    group(tmp_path / "groups" / "job", str(8 * GIB), 5 * GIB)
-    group(tmp_path / "groups" / "job" / "step", str(16 * GIB), 2 * GIB)
-    assert sorted(devices._rooms(tmp_path / "groups", own)) == [4 * GIB, 15 * GIB]
-
-
-def test_the_older_kind_of_groups_is_read_too(tmp_path: Path):
-    (own := tmp_path / "own").write_text("4:memory:/docker/x\n1:cpu:/docker/x\n")
-    group(tmp_path / "groups" / "memory", str(6 * GIB), 4 * GIB, devices._V1)  # what a container sees as the top
-    assert list(devices._rooms(tmp_path / "groups", own)) == [3 * GIB]
-
-
-@pytest.mark.parametrize("text", [None, "", "0::/\n"])
-def test_without_a_limit_all_that_is_free_can_be_had(tmp_path: Path, text: str | None):
+@pytest.mark.parametrize(
+    ("text", "places", "rooms"),
+    [
+        # group of the process → folders with limit and usage in GiB → what each leaves
+        ("0::/job/step\n", {"": ("max", 90), "job": (8, 5), "job/step": (16, 2)}, [4, 15]),
+        ("4:memory:/docker/x\n1:cpu:/docker/x\n", {"memory": (6, 4)}, [3]),  # the older kind, as a container sees it
+        ("0::/\n", {}, []),
+        ("", {}, []),
+        (None, {}, []),
+    ],
+)
+def test_every_limit_above_a_process_counts_and_unused_pages_of_files_are_free(
+    tmp_path: Path, text: str | None, places: dict[str, tuple[int | str, int]], rooms: list[int]
+) -> None:
     own = tmp_path / "own"
     if text is not None:
         own.write_text(text)
-    assert list(devices._rooms(tmp_path / "groups", own)) == []
+    for name, (limit, usage) in places.items():
+        of = devices._V1 if name == "memory" else devices._V2
+        group(tmp_path / "groups" / name, str(limit * GIB if isinstance(limit, int) else limit), usage * GIB, of)
+    assert sorted(devices._rooms(tmp_path / "groups", own)) == [room * GIB for room in rooms]
 
 
 def test_a_limit_is_less_than_what_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,9 +12,9 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices
-from overlap.placement.engine_memory import kv_room, kv_tokens
+from overlap.placement.engine_memory import kv_tokens
 from overlap.placement.fit import check_fit, named_devices, planned_seats, sequences_at_once
-from overlap.placement.memory import GIB, HOST, LEARNING, SAMPLING, MemoryNeed, held, memory_plan
+from overlap.placement.memory import GIB, HOST, LEARNING, SAMPLING, MemoryNeed, held
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.seats import place
 from overlap.placement.shapes import ModelShape
@@ -111,16 +111,16 @@ def test_the_way_out_lowers_what_is_needed_where_it_is_short(devices, host: int,
     assert need(PlannedRun(changed, MIDDLE), place) < need(run, place), told
 
 
-@pytest.mark.parametrize(("share", "fits"), [(0.1, False), (0.5, True)])
-def test_an_engine_whose_share_does_not_hold_one_sequence_is_refused(share: float, fits: bool):
-    cfg = load_config(None, [f"rollout.gpu_memory={share}", "run.device=cuda", "learn.offload=sleep"])
-    run = PlannedRun(cfg, SMALL)
-    if fits:
-        fitting(run, "1x44")
-        return
-    told = refused(run, "1x44")
+def test_an_engine_whose_share_does_not_hold_one_sequence_is_refused():
+    settings = ["run.device=cuda", "learn.offload=sleep"]
+    told = refused(PlannedRun(load_config(None, [*settings, "rollout.gpu_memory=0.1"]), SMALL), "1x44")
     assert "768 tokens needs 5.7 GiB of a GPU, and its share (rollout.gpu_memory) is 4.4" in told
     assert told.endswith("use a higher rollout.gpu_memory")
+    half = PlannedRun(load_config(None, [*settings, "rollout.gpu_memory=0.5"]), SMALL)
+    fitting(half, "1x44")
+    told = refused(half, "1x40.5")  # CUDA has less to give than the driver names, and no pieces that fit exactly
+    assert "GPU 0 needs 39." in told
+    assert "38.9 free" in told
 
 
 def test_gpus_of_which_nobody_knows_the_bytes_refuse_nothing():
@@ -128,28 +128,12 @@ def test_gpus_of_which_nobody_knows_the_bytes_refuse_nothing():
     assert all(need.total > 0 for need in plan if need.place != HOST)
 
 
-@pytest.mark.parametrize(("host", "fits"), [(400, True), (60, False)])
-def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused(host: int, fits: bool):
+def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused():
     run = PlannedRun(shipped("deepcoder_14b_16k"), LARGE)
-    if fits:
-        fitting(run, "8x80", host * GIB)
-        return
-    told = refused(run, "8x80", host * GIB)
+    fitting(run, "8x80", 400 * GIB)
+    told = refused(run, "8x80", 60 * GIB)
     assert "the run does not fit: host needs " in told
-    assert f"{host}.0 free; most of it is for offloaded states" in told
-
-
-@pytest.mark.parametrize(("gib", "fits"), [(44.0, True), (40.5, False)])
-def test_a_plan_that_needs_all_of_a_gpu_is_refused(gib: float, fits: bool):
-    """CUDA has less to give than the driver names, and no pieces that fit exactly."""
-    run = PlannedRun(load_config(None, ["run.device=cuda", "learn.offload=sleep", "rollout.gpu_memory=0.5"]), SMALL)
-    plan = memory_plan(run, planned_seats(run.cfg, named_devices("1x44")))
-    assert 39 < plan[0].total / GIB < 40
-    if fits:
-        fitting(run, f"1x{gib}")
-    else:
-        assert "GPU 0 needs 39." in (told := refused(run, f"1x{gib}"))
-        assert "38.9 free" in told
+    assert "60.0 free; most of it is for offloaded states" in told
 
 
 def sequences(shape: ModelShape, devices: str, *more: str, name: str = "deepcoder_1.5b_1gpu") -> int:
@@ -228,12 +212,3 @@ def test_hardware_is_named_by_count_and_gib(text: str):
     with pytest.raises(ConfigError, match="for instance 8x80"):
         named_devices(text)
     assert named_devices("2x79.5") == Devices.gpus(2, int(79.5 * GIB))
-
-
-def test_heads_of_keys_that_are_fewer_than_an_engines_gpus_are_in_the_cache_of_several():
-    def token(parallel: int) -> float:
-        run = PlannedRun(load_config(None, [f"rollout.tensor_parallel={parallel}", "run.device=cuda"]), SMALL)
-        return kv_room(run, 80 * GIB) / kv_tokens(run, 80 * GIB)
-
-    assert token(4) == pytest.approx(token(2), rel=1e-4)
-    assert token(2) == pytest.approx(token(1) / 2, rel=1e-4)
