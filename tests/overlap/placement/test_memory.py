@@ -83,21 +83,27 @@ def test_the_step_of_zero_3_copies_a_part_of_the_gradients() -> None:
     assert few.step()["gradients"] == 4 * N // 2 + 4 * SUB_GROUP
 
 
-def test_an_optimizer_on_the_host_leaves_gradients_on_the_gpu_of_zero_1_alone() -> None:
-    for stage, numbers in ((1, 4), (2, 0), (3, 0)):
-        model = replace(WIDE, stage=stage, offloaded=True, tokens=20_000)
-        assert model.step()["gradients"] == numbers * N
-        assert "master and Adam" in model.states()
-        assert not model.on_device()["master and Adam"]
-        assert model.states()["gradients"] == 4 * N // 8
+@pytest.mark.parametrize(("stage", "numbers"), [(1, 4), (2, 0), (3, 0)])
+def test_an_optimizer_on_the_host_leaves_gradients_on_the_gpu_of_zero_1_alone(stage: int, numbers: int) -> None:
+    model = replace(WIDE, stage=stage, offloaded=True, tokens=20_000)
+    assert model.step()["gradients"] == numbers * N
+    assert "master and Adam" in model.states()
+    assert not model.on_device()["master and Adam"]
+    assert model.states()["gradients"] == 4 * N // 8
 
 
-def test_buffers_of_a_transfer_hold_the_largest_tensor() -> None:
-    assert transfer_bytes("shm", 30 * GB, GB, engine=True) == 0
-    assert transfer_bytes("ipc", 30 * GB, 10, engine=True) == CHUNK
-    assert transfer_bytes("ipc", 30 * GB, 2 * CHUNK, engine=False) == 2 * CHUNK
-    assert transfer_bytes("nccl", 30 * GB, 5, engine=True) == 2 * CHUNK + 5
-    assert transfer_bytes("nccl", 30 * GB, 5, engine=False) == 3 * CHUNK + 5
+@pytest.mark.parametrize(
+    ("backend", "largest", "engine", "buffers"),
+    [
+        ("shm", GB, True, 0),
+        ("ipc", 10, True, CHUNK),
+        ("ipc", 2 * CHUNK, False, 2 * CHUNK),
+        ("nccl", 5, True, 2 * CHUNK + 5),
+        ("nccl", 5, False, 3 * CHUNK + 5),
+    ],
+)
+def test_buffers_of_a_transfer_hold_the_largest_tensor(backend: str, largest: int, engine: bool, buffers: int) -> None:
+    assert transfer_bytes(backend, 30 * GB, largest, engine=engine) == buffers
     assert WIDE.gathered_whole() == 2 * TABLE > GATHER
 
 
@@ -126,13 +132,9 @@ def test_who_takes_turns_sleeps_while_the_other_works() -> None:
     assert gpu[TRANSFER]["engine weights"] == LARGE.parameters
     assert gpu[TRANSFER]["transfer buffers"] >= CHUNK
     assert held(asked(), SHARED)["GPU 0"][SAMPLING]["master and Adam"] == 12 * LARGE.parameters // 8
-
-
-def test_on_gpus_of_their_own_nobody_sleeps() -> None:
-    found = held(asked("learn.ranks=6"), APART)
-    assert found["GPU 0"][LEARNING]["KV cache"] > 0
-    assert "KV cache" not in found["GPU 2"][LEARNING]
-    assert "KV cache" not in found["GPU 2"][SAMPLING]
+    apart = held(asked("learn.ranks=6"), APART)
+    assert apart["GPU 0"][LEARNING]["KV cache"] > 0
+    assert "KV cache" not in apart["GPU 2"][LEARNING]
 
 
 @pytest.mark.parametrize(
