@@ -47,6 +47,8 @@ def test_the_page_of_a_run_has_all_parts_and_loads_nothing(tmp_path: Path) -> No
     assert [card[0] for card in facts["cards"]][-3:] == ["samples", "exposed reward", "policy"]
     assert all(facts[part] for part in ("charts", "heldout", "settings", "machine"))
     assert page.data["texts"]
+    assert 6 <= len(facts["charts"]["first"]) <= 12
+    assert facts["charts"]["more"]
     assert [dict(a).get("type") for t, a in page.tags if t == "script"] == ["application/json", None]
     loaded = [v for _, attrs in page.tags for name, v in attrs.items() if name in ("src", "href") and v]
     assert [v for v in loaded if not v.startswith(("#", "data:"))] == []
@@ -54,12 +56,6 @@ def test_the_page_of_a_run_has_all_parts_and_loads_nothing(tmp_path: Path) -> No
     assert policy.startswith("default-src 'none'; ")
     assert "connect-src" not in policy
     assert not re.search(r"https?://(?!www.w3.org/2000/svg)", page.text)
-
-
-def test_a_first_run_shows_at_most_twelve_charts(tmp_path: Path) -> None:
-    charts = page_of(made_run(tmp_path / "run", steps=5, staleness=1)).data["facts"]["charts"]
-    assert 6 <= len(charts["first"]) <= 12
-    assert charts["more"]
 
 
 @pytest.mark.promise("hostile-text")
@@ -124,7 +120,7 @@ def heldout_run(folder: Path, solved: list[int]) -> RunData:
 )
 def test_a_run_is_better_only_where_its_interval_says_so(tmp_path: Path, second: list[int], says: str) -> None:
     runs = [heldout_run(tmp_path / "a", [10] * 12), heldout_run(tmp_path / "b", second)]
-    assert [result.says for result in paired_results(runs, ["a", "b"])] == [says]
+    assert [result["says"] for result in paired_results(runs, ["a", "b"])] == [says]
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "groups.jsonl", "trajectories.jsonl", "summary.json", "trace.json"])
@@ -158,6 +154,8 @@ def test_only_a_report_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already"):
         overlap.write_report(folder, out=tmp_path / "mine.html")
     assert (tmp_path / "mine.html").read_text() == "mine"
+    with pytest.raises(ConfigError, match="name one run directory or more"):
+        overlap.write_report()
 
 
 def test_the_command_names_the_report_and_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,9 +176,3 @@ def test_passwords_of_a_configuration_are_left_out(tmp_path: Path) -> None:
     text = page_of(made_run(tmp_path / "run", steps=1, overrides=(override,))).text
     assert "hunter2" not in text
     assert "agent --api-key *** --url here" in text
-
-
-def test_the_report_needs_a_run(tmp_path: Path) -> None:
-    arguments: tuple[Any, ...] = ()
-    with pytest.raises(ConfigError, match="name one run directory or more"):
-        overlap.write_report(*arguments)

@@ -50,14 +50,10 @@ def test_a_port_that_is_taken_is_one_line_with_the_way_out(finished: Path, capsy
     assert f"--port={port}: is taken; use another one, or --port 0" in capsys.readouterr().err
 
 
-def test_a_file_that_holds_no_samples_ends_the_command_with_its_name(
+def test_what_holds_no_samples_or_no_run_ends_the_command_with_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
-    assert cli.main(["view", str(tmp_path / "notes.txt"), "--port", "0"]) == 2
-    assert "notes.txt': line 1 holds no sample" in capsys.readouterr().err
-
-
-def test_a_place_without_a_run_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["view", str(tmp_path)]) == 2
-    assert "is missing" in capsys.readouterr().err
+    for name, said in (("notes.txt", "notes.txt': line 1 holds no sample"), ("", "is missing")):
+        assert cli.main(["view", str(tmp_path / name), "--port", "0"]) == 2
+        assert said in capsys.readouterr().err

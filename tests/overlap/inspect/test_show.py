@@ -244,10 +244,6 @@ def test_a_run_without_samples_says_so(tmp_path: Path, shown: Shown) -> None:
     assert "run.samples=none" in shown(run, "--failed")
 
 
-def test_a_place_without_a_run_is_bad_input(tmp_path: Path, shown: Shown) -> None:
-    assert "is missing" in shown(tmp_path)
-
-
 def test_a_run_that_is_misspelt_is_told_with_those_near(tmp_path: Path, shown: Shown) -> None:
     write_rows(tmp_path / "first")
     assert f"did you mean {tmp_path / 'first'}?" in shown(tmp_path / "frist")
