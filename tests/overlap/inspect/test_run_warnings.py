@@ -13,7 +13,6 @@ from statistics import fmean, pstdev
 import pytest
 from ill_runs import HEALTHY_RUNS, ILL
 from kept_rows import kept_row, write_rows
-from made_run import made_run
 from places import ROOT
 
 from overlap.config.fields import Config
@@ -123,13 +122,6 @@ def test_the_ways_out_name_fields_that_there_are(found_of: FoundOf) -> None:
         for warning in found_of(kind):
             named = re.findall(rf"\b(?:{sections})\.[a-z_]+\b", str(warning))
             assert [name for name in named if name not in known and not name.endswith((".md", ".log"))] == [], warning
-
-
-def test_rows_that_are_known_are_taken_in_the_place_of_the_file(tmp_path: Path) -> None:
-    folder = made_run(tmp_path / "run", steps=2)
-    rows = [{"step": k, "rollout/groups_kept": 0, "reward/mean": 0.0, "reward/std": 0.0} for k in (1, 2)]
-    (folder / "metrics.jsonl").unlink()
-    assert [w.kind for w in run_warnings(RunData(folder, rows))] == ["learned_nothing"]
 
 
 @pytest.mark.parametrize(

