@@ -34,7 +34,7 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
         **{name: value for name, value in row.items() if name not in PACKED_COLUMNS},
         "why": reason(row),
         "good": passed(row),
-        "tests": [_test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],
+        "tests": [test_parts(test, row.get("kind") or "") for test in row.get("tests") or ()],
         "failed_test": failed["index"] if failed else None,
         "program": program and {**program, "parts": _program_parts(program["source"], program.get("language") or "")},
         "forks": [branch._asdict() for branch in found],
@@ -42,7 +42,8 @@ def sample_parts(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def test_parts(test: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A test of a sample with its texts whole, its verdict and its end in words, and the ``diff`` of a wrong answer."""
     texts = {name: whole_text(test.get(name)) for name in ("input", "expected", "got", "stderr")}
     told = {"message": test_message(test), "words": verdict_words(test["verdict"]), "ending": program_end(test)}
     return {**test, **texts, **told, "diff": difference_of(kind, test)}

@@ -13,17 +13,8 @@ from rich.text import Text
 
 from overlap.core.errors import ConfigError, count_of
 from overlap.inspect.run_data import RunData
-from overlap.inspect.sample_reason import (
-    ACCEPTED,
-    compared,
-    difference_of,
-    first_failed_test,
-    program_end,
-    reason,
-    test_message,
-    verdict_words,
-    whole_text,
-)
+from overlap.inspect.sample_parts import test_parts
+from overlap.inspect.sample_reason import ACCEPTED, first_failed_test, program_end, reason
 from overlap.inspect.terminal import figure, one_line_of, safe, table, title, verdict_cell
 from overlap.inspect.tokens import SampleTokens, TokenFigure, branches, token_texts
 
@@ -84,28 +75,24 @@ def sample_summary(row: Row) -> Iterator[RenderableType]:
 
 def failing_test(row: Row) -> Iterator[RenderableType]:
     """The first test that failed: input, expected and actual value, how the program ended."""
-    test, kind = first_failed_test(row), row.get("kind") or ""
-    if test is None:
+    kind = row.get("kind") or ""
+    if (failed := first_failed_test(row)) is None:
         return
-    what = f"test {test['index'] + 1} · {verdict_words(test['verdict'])}"
+    test = test_parts(failed, kind)
     cpu = f"CPU {test['cpu_s']:.2f} s" if test.get("cpu_s") is not None else ""
     memory = f"{_mib(test)} MiB" if _mib(test) else ""
-    yield title(" · ".join(text for text in (what, program_end(test), cpu, memory) if text))
-    yield from _named("message", test_message(test) or None)
-    yield from _named("input", whole_text(test.get("input")))
-    if not compared(kind, test):
-        yield from _named("expected", whole_text(test.get("expected")), "green")
-        title_of_got = "the program said" if test.get("expected") is not None else "got"
-        yield from _named(title_of_got, whole_text(test.get("got")), "red")
-    elif lines := difference_of(kind, test):
+    facts = (f"test {test['index'] + 1}", test["words"], test["ending"], cpu, memory)
+    yield title(" · ".join(text for text in facts if text))
+    yield from _named("message", test["message"] or None)
+    yield from _named("input", test["input"])
+    if test["diff"]:
+        styles = {"-": "green", "+": "red", "@": "bright_black"}
         yield Text.assemble(("- expected", "green"), "  ", ("+ got", "red"))
-        yield from (
-            Text(safe(line), {"-": "green", "+": "red", "@": "bright_black"}.get(line[0], "")) for line in lines
-        )
+        yield from (Text(safe(line), styles.get(line[0], "")) for line in test["diff"])
     else:
-        yield from _named("expected and got are the same as far as they were kept", whole_text(test["got"]))
-    if (told := whole_text(test.get("stderr"))) and told.strip():
-        yield from _named("stderr", told)
+        yield from _named("expected", test["expected"], "green")
+        yield from _named("the program said" if kind == "interactive" else "got", test["got"], "red")
+    yield from _named("stderr", (test["stderr"] or "").strip("\n") or None)
 
 
 def _named(name: str, text: str | None, style: str = "") -> Iterator[RenderableType]:
