@@ -137,7 +137,7 @@ def run_app(library: RunLibrary) -> Starlette:
     }
     routes = [Route("/", _page, methods=["GET"])]
     routes += [Route(path, partial(_json, answer), methods=["GET"]) for path, answer in answers.items()]
-    handlers: dict[Any, Any] = {HTTPException: _refused, OverlapError: _failed, Exception: _failed}
+    handlers: dict[Any, Any] = dict.fromkeys((HTTPException, OverlapError, Exception), _failed)
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
     app = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
     app.router.redirect_slashes = False
@@ -160,16 +160,14 @@ async def _json(answer: Callable[[Request], str], request: Request) -> Response:
     return _written(await run_in_threadpool(answer, request))
 
 
+def _failed(request: Request, error: Exception) -> Response:
+    text, status = f"{type(error).__name__}: {error}", 500
+    if isinstance(error, HTTPException):
+        text, status = error.detail, error.status_code
+    elif isinstance(error, OverlapError):
+        text, status = str(error), 400
+    return _written(json_text({"error": text}), status)
+
+
 def _written(body: str, status: int = 200) -> Response:
     return Response(body, status, media_type="application/json", headers=HEADERS)
-
-
-def _refused(request: Request, error: HTTPException) -> Response:
-    return _written(json_text({"error": error.detail}), error.status_code)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    known = isinstance(error, OverlapError)
-    return _written(
-        json_text({"error": str(error) if known else f"{type(error).__name__}: {error}"}), 400 if known else 500
-    )

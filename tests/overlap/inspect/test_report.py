@@ -15,8 +15,8 @@ from made_run import made_run
 import overlap
 from overlap import cli
 from overlap.core.errors import ConfigError
-from overlap.inspect.compare import paired_results
-from overlap.inspect.run_data import RunData
+from overlap.inspect.compare import comparison_lines
+from overlap.inspect.run_data import load_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e]]>--><style>*{}</style>\ud800"
 
@@ -88,39 +88,14 @@ def test_a_page_of_several_runs_compares_them(tmp_path: Path, capsys: pytest.Cap
     assert "differs  learn.lr: 1e-06 | 3e-06" in lines
     assert lines[-2].startswith("b/run against a/run on held-out problems: -")
     assert lines[-2].endswith("worse (16 problems)")
+    assert comparison_lines([load_run(two), load_run(one)])[-1].endswith("better (16 problems)")
+    assert "no clear difference" in comparison_lines([load_run(one), load_run(one)])[-1]
     compared = Page(tmp_path / "both.html").data["compared"]
     assert compared["names"] == ["a/run", "b/run"]
     assert ["learn.lr", "1e-06", "3e-06"] in compared["differences"]
     assert [row[0] for row in compared["differences"] if row[0] in ("run.steps", "run.dir")] == []
     assert [paired["says"] for paired in compared["paired"]] == ["worse (16 problems)"]
     assert [len(axis["charts"]) for axis in compared["charts"]] == [5, 5]
-
-
-def heldout_run(folder: Path, solved: list[int]) -> RunData:
-    """A run with a group of 20 samples of each problem after step 5: how many of them were solved."""
-    folder.mkdir()
-    (folder / "config.yaml").write_text("run: {eval_samples: 20}\n")
-    rows = [
-        {"split": "heldout", "step": 5, "group": k, "prompt_id": f"p{k}", "samples": 20, "solved": good, "failed": 0,
-         "truncated": 0, "tokens": 9, "reward": good / 20, "reward_std": 0.0, "dropped": "", "verdicts": {},
-         "weak": 0, "programs": 0, "learned": False}
-        for k, good in enumerate(solved)
-    ]  # fmt: skip
-    (folder / "groups.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return RunData(folder)
-
-
-@pytest.mark.parametrize(
-    ("second", "says"),
-    [
-        ([15] * 12, "better (12 problems)"),
-        ([5] * 12, "worse (12 problems)"),
-        ([20, 0, 20, 0, 20, 0, 20, 0, 20, 0, 20, 4], "no clear difference: the interval includes 0 (12 problems)"),
-    ],
-)
-def test_a_run_is_better_only_where_its_interval_says_so(tmp_path: Path, second: list[int], says: str) -> None:
-    runs = [heldout_run(tmp_path / "a", [10] * 12), heldout_run(tmp_path / "b", second)]
-    assert [result["says"] for result in paired_results(runs, ["a", "b"])] == [says]
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "groups.jsonl", "trajectories.jsonl", "summary.json", "trace.json"])

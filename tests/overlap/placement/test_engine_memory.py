@@ -40,9 +40,7 @@ def test_the_kv_cache_is_counted_in_the_type_that_it_has(settings: str, width: i
     [(10**12, 32, 8 + 11 * 4), (2 * 20, 32, 8 + 20), (0, 32, 8 + 11), (0, 320, 8 + 2)],
     ids=["enough", "half", "one sequence", "larger blocks"],
 )
-def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_a_sequence(
-    free: int, size: int, blocks: int
-):
+def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_a_sequence(free: int, size: int, blocks: int):
     settings = ["model.prompt_tokens=64", "model.response_tokens=256", "rollout.max_sequences=4"]
     cfg = load_config(None, [*settings, f"rollout.engine.block_size={size}"])
     block = size * token_bytes(cfg, SMALL)
