@@ -39,7 +39,7 @@ class Curve(NamedTuple):
     colours: Sequence[int] = range(8)
 
     def look(self) -> dict[str, Any]:
-        """What the page needs to draw it, beside its lines."""
+        """Return the page's data of it, beside its lines."""
         return {name: getattr(self, name) for name in ("title", "unit", "stacked", "share", "zero", "note")}
 
 

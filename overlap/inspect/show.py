@@ -102,7 +102,7 @@ class RunShown:
             yield from self._listed(heads)
 
     def _groups(self) -> Parts:
-        """The groups of a step, or of evaluations; or those that were not trained on, the newest first, and why."""
+        """The groups of a step, or of evaluations; or groups that were not trained on, the newest first, and why."""
         rows, dropped = self._rows(), self.only.dropped
         if not rows:
             places = replace(self.only, dropped=False)
