@@ -6,7 +6,7 @@ import html
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,10 +158,12 @@ class RunData:
         from overlap.evaluation.evaluate import PassRate  # a third of the time that a command takes to start
 
         rows = [row for row in self.groups if row["split"] == "heldout"]
-        binary = rewards_are_passes(rows)
+        sums = [(row["reward"] or 0.0) * (row["samples"] - row["failed"]) for row in rows]
+        # Are the rewards passes? In one evaluation alone it may be chance that they are equal.
+        binary = all(math.isclose(total, row["solved"], abs_tol=1e-6) for total, row in zip(sums, rows, strict=True))
         found: dict[int, list[ProblemTally]] = {}
-        for row in rows:
-            found.setdefault(row["step"], []).append(_tally(row, binary))
+        for row, total in zip(rows, sums, strict=True):
+            found.setdefault(row["step"], []).append(_tally(row, None if binary else total))
         k = self.config.get("run", {}).get("eval_samples") or 1
         temperature = self.config.get("rollout", {}).get("temperature")
         return [EvaluationPoint(step, PassRate(tuple(tallies), k, temperature)) for step, tallies in found.items()]
@@ -244,17 +246,7 @@ def _group_row(samples: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _rewards(row: Mapping[str, Any]) -> float:
-    """The sum of the rewards of a group's judged samples."""
-    return float((row["reward"] or 0.0) * (row["samples"] - row["failed"]))
-
-
-def rewards_are_passes(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """True when the mean rewards of these groups are their pass rates: in one evaluation alone that may be chance."""
-    return all(math.isclose(_rewards(row), row["solved"], abs_tol=1e-6) for row in rows)
-
-
-def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:
+def _tally(row: Mapping[str, Any], rewards: float | None) -> ProblemTally:
     """Tokens and truncated samples of a row are of all samples, those of a tally of the judged ones: their share."""
     from overlap.evaluation.evaluate import ProblemTally
 
@@ -267,7 +259,7 @@ def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:
         row["failed"],
         round(row["truncated"] * share),
         round(row["tokens"] * share),
-        None if binary else _rewards(row),
+        rewards,
     )
 
 

@@ -85,7 +85,8 @@ def _cause(row: Mapping[str, Any]) -> str:
     if test is None:
         return f"{verdict_words(verdict)}: {_passed(row)}"
     detail = _behind(_detail(test, row.get("kind") or ""))
-    return f"{_test_of(row, test)}: {verdict_words(test['verdict'])}{detail}"
+    of = f" of {row['total']}" if row["total"] else ""
+    return f"test {test['index'] + 1}{of}: {verdict_words(test['verdict'])}{detail}"
 
 
 def _cause_without_verdict(row: Mapping[str, Any]) -> str:
@@ -95,10 +96,6 @@ def _cause_without_verdict(row: Mapping[str, Any]) -> str:
     if row["reward"] == 0:
         return "reward 0, and no program was judged: the answer has none, or the task judges none"
     return f"reward {row['reward']:g} by the task, which judged no program"
-
-
-def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:
-    return f"test {test['index'] + 1} of {row['total']}" if row["total"] else f"test {test['index'] + 1}"
 
 
 def _passed(row: Mapping[str, Any]) -> str:

@@ -19,16 +19,15 @@ ENGINE_OWN = 1_600_000_000
 
 
 def token_bytes(cfg: Config, policy: ModelShape) -> int:
-    """Bytes that a token leaves in the KV cache of all GPUs of an engine together."""
-    return policy.decoder.layers * policy.kv_width * _kv_number_bytes(cfg)
-
-
-def _kv_number_bytes(cfg: Config) -> int:
-    """Bytes of a number in the KV cache. A type of less than a byte is planned with one, its scales among it."""
+    """Bytes that a token leaves in the KV cache of all GPUs of an engine together. A number type of less than a byte is
+    planned with one, its scales among it.
+    """
     options, own = cfg.rollout.engine, number_bytes(cfg)
+    known = {"auto": own, "bfloat16": 2, "float16": 2}
+    width = known.get(str(options.get("kv_cache_dtype") or "auto"), 1)
     if options.get("kv_cache_dtype_skip_layers"):
-        return own  # which layers those are is not known
-    return {"auto": own, "bfloat16": 2, "float16": 2}.get(str(options.get("kv_cache_dtype") or "auto"), 1)
+        width = own  # which layers those are is not known
+    return policy.decoder.layers * 2 * policy.decoder.keys * width
 
 
 def gpu_token_bytes(run: PlannedRun) -> int:

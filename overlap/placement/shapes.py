@@ -38,11 +38,6 @@ class ModelShape:
         return not (self.heads % parts or (keys % parts and parts % keys))
 
     @property
-    def kv_width(self) -> int:
-        """Numbers that a token leaves in the KV cache of a layer."""
-        return 2 * self.decoder.keys
-
-    @property
     def trunk(self) -> int:
         """Parameters without an output layer: a critic's."""
         return self.parameters - (0 if self.tied else self.vocabulary * self.decoder.hidden)

@@ -21,23 +21,23 @@ def test_parameters_follow_from_the_configuration():
 
 
 @pytest.mark.parametrize(
-    ("config", "layers", "kv_width"),
+    ("config", "layers", "keys"),
     [
-        ({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}, 2, 64),
-        ({"num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 32, "hidden_size": 64}, 2, 256),
-        ({"n_layer": 3, "n_head": 4, "n_embd": 64}, 3, 128),
+        ({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}, 2, 32),
+        ({"num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 32, "hidden_size": 64}, 2, 128),
+        ({"n_layer": 3, "n_head": 4, "n_embd": 64}, 3, 64),
         (
             {"vision_config": {}, "text_config": {"num_hidden_layers": 5, "num_attention_heads": 1, "head_dim": 8}},
             5,
-            16,
+            8,
         ),
         ({}, 0, 0),
     ],
 )
-def test_the_shape_of_any_family_is_read_without_an_error(tmp_path: Path, config: dict, layers: int, kv_width: int):
+def test_the_shape_of_any_family_is_read_without_an_error(tmp_path: Path, config: dict, layers: int, keys: int):
     (tmp_path / "config.json").write_text(json.dumps(config))
     shape = read_shape(tmp_path)
-    assert (shape.decoder.layers, shape.kv_width) == (layers, kv_width)
+    assert (shape.decoder.layers, shape.decoder.keys) == (layers, keys)
 
 
 def write_model(folder: Path, files: dict[str, dict[str, list[int]]], **config: Any) -> Path:
