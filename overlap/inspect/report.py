@@ -67,10 +67,7 @@ def by_product(file: RunFile, make: Callable[[], None], lost: Callable[[str, str
     """
     try:
         make()
-    except (
-        Exception,
-        KeyboardInterrupt,
-    ) as error:  # the run has ended already, and its figures are still to be printed
+    except (Exception, KeyboardInterrupt) as error:  # the run has ended, and its figures are still to be printed
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         plain = isinstance(cause, OSError | RunDirError)
         why = error_reason(cause) if plain else f"{type(error).__name__}: {error}"

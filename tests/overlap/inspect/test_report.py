@@ -115,10 +115,12 @@ def test_figures_of_any_size_have_a_report(tmp_path: Path, value: float | None) 
     assert not re.search(r"\bNaN\b|\bnan\b|\bInfinity\b", json.dumps(page_of(folder).data))
 
 
-def test_a_long_runs_report_is_small(tmp_path: Path) -> None:
+def test_a_long_runs_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overlap.inspect.curves.POINTS", 25)
     page = page_of(made_run(tmp_path / "run", steps=60, groups=8, samples=8, padding=40_000, eval_samples=0))
     assert len(page.text.encode()) < 5_000_000
     assert "characters left out" in page.text
+    assert page.data["facts"]["charts"]["xs"] == [3 * k + 2 for k in range(20)]
 
 
 def test_only_a_report_is_written_over(tmp_path: Path) -> None:

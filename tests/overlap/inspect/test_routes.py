@@ -114,7 +114,7 @@ def test_an_episode_is_a_tree_of_branches(tmp_path: Path) -> None:
         return base64.b64encode(array("i", values).tobytes()).decode()
 
     fork = {"text": "left", "finish": "stop", "versions": [], "prompt_token_ids": ids(1, 2), "token_ids": ids(3, 4, 5)}
-    row = kept_row(turns=2, branches=2, forks=[fork], prompt_token_ids=ids(1, 2), token_ids=ids(3, 9), dialog="all")
+    row = kept_row(turns=2, branches=2, forks=[fork], prompt_token_ids=ids(1, 2), token_ids=ids(3, 9, 5), dialog="all")
     first, last = client_of(write_rows(tmp_path / "run", row)).get("/api/sample/3/17/2").json()["forks"]
     assert (first["parent"], first["depth"], first["tokens"]) == (None, 0, 3)
     assert (last["parent"], last["depth"], last["shared"]) == (1, 1, 3)

@@ -130,6 +130,7 @@ def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused_and_unknown_byt
     told = refused(run, "8x80", 60 * GIB)
     assert "the run does not fit: host needs " in told
     assert "60.0 free; most of it is for offloaded states" in told
+    assert told.endswith("use learn.offload=none")
 
 
 def sequences(shape: ModelShape, devices: str, *more: str, name: str = "deepcoder_1.5b_1gpu") -> int:

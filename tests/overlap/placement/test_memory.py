@@ -150,6 +150,7 @@ def test_a_critic_has_a_moment_of_its_own_and_rests_in_the_policys() -> None:
     gpu = held(run, SHARED)["GPU 0"]
     assert gpu[CRITIC]["master and Adam"] == 12 * LARGE.trunk // 8
     assert gpu[LEARNING]["master and Adam"] == 12 * LARGE.parameters // 8
+    assert gpu[CRITIC]["weights"] == 2 * LARGE.trunk // 8
     both = held(replace(run, cfg=run.cfg.replace({"learn.offload": "none"})), SHARED)["GPU 0"][LEARNING]
     assert both["master and Adam"] == 12 * LARGE.parameters // 8 + 12 * LARGE.trunk // 8
 

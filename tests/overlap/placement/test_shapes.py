@@ -64,8 +64,10 @@ def test_weights_that_are_there_twice_count_once(tmp_path: Path):
     parts = {names[0]: {"a": [100, 8]}, names[1]: {"b": [7]}}
     write_model(tmp_path, {"consolidated.safetensors": {"a": [100, 8], "b": [7]}, **parts})
     assert read_shape(tmp_path).parameters == 807
-    index = {"weight_map": {"a": names[0], "b": names[1]}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
+    assert read_shape(tmp_path).parameters == 807
+    index.write_text(json.dumps({"weight_map": {"a": names[0], "b": names[1]}}))
     assert read_shape(write_model(tmp_path, {"model-old.safetensors": {"a": [100, 8]}})).parameters == 807
     assert read_shape(write_model(tmp_path, {"model.safetensors": {"a": [100, 8]}})).parameters == 800
 
