@@ -1,9 +1,11 @@
-"""Tests of the report: the page of a whole, a torn and a hostile run, and that it needs nothing else."""
+"""Tests of the report and the picture: of a whole, a torn and a hostile run; the report needs nothing else."""
 
 from __future__ import annotations
 
 import json
 import re
+import struct
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ import overlap
 from overlap import cli
 from overlap.core.errors import ConfigError
 from overlap.inspect.compare import comparison_lines
-from overlap.inspect.run_data import load_run
+from overlap.inspect.picture import write_picture
+from overlap.inspect.run_data import RunData, load_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e]]>--><style>*{}</style>\ud800"
 
@@ -153,3 +156,22 @@ def test_passwords_of_a_configuration_are_left_out(tmp_path: Path) -> None:
     text = page_of(made_run(tmp_path / "run", steps=1, overrides=(override,))).text
     assert "hunter2" not in text
     assert "agent --api-key *** --url here" in text
+
+
+@pytest.mark.parametrize("steps", [1, 2, 40])
+def test_a_picture_of_any_number_of_steps_is_a_whole_png_without_a_warning(tmp_path: Path, steps: int) -> None:
+    run, path = load_run(made_run(tmp_path / "run", steps=steps, staleness=1)), tmp_path / "picture.png"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_picture(run, path, title="a run")
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">I", data[16:20]) == (1968,)
+    assert data[-8:-4] == b"IEND"
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), 0.0, -3e38])
+def test_figures_that_are_no_numbers_are_gaps(tmp_path: Path, value: float | None) -> None:
+    (tmp_path / "config.yaml").write_text("run: {}\n")
+    rows = [{"step": k, "reward/mean": value, "learn/entropy": value, "time/generate_s": value} for k in range(1, 9)]
+    write_picture(RunData(tmp_path, rows), tmp_path / "picture.png")
