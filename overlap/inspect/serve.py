@@ -11,6 +11,8 @@ import webbrowser
 
 from overlap.core.errors import ConfigError, error_reason
 from overlap.inspect.run_data import open_samples
+from overlap.process.interrupts import handle_interrupts
+from overlap.process.scratch import run_to_end
 from sandbox.core.checks import printable
 
 HOST = "127.0.0.1"
@@ -26,7 +28,7 @@ def serve_run(run: str, *, port: int, open_browser: bool = False) -> None:
     from overlap.inspect.routes import RunLibrary, run_app
 
     library = RunLibrary(open_samples(run))
-    with contextlib.closing(listen(port)) as listener:
+    with contextlib.closing(listen(port)) as listener, handle_interrupts() as interrupts:
         library.lists()
         address = f"http://{HOST}:{listener.getsockname()[1]}/"
         print(f"{printable(run)} at {address}   (Ctrl-C ends it)", flush=True)
@@ -36,7 +38,8 @@ def serve_run(run: str, *, port: int, open_browser: bool = False) -> None:
             run_app(library), lifespan="off", log_config=None, log_level="critical", access_log=False, ws="none",
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
-        uvicorn.Server(config).run([listener])  # raises a signal again that has ended it
+        run_to_end(lambda: uvicorn.Server(config).serve([listener]), interrupts)
+        interrupts.check()  # a signal that the server knows has ended it in order
 
 
 def listen(port: int) -> socket.socket:

@@ -199,14 +199,21 @@ def test_columns_come_back_as_they_were(tmp_path: Path) -> None:
     assert column(library, "kept_as") == [["worst"], ["worst"]]
 
 
-def test_it_says_where_it_listens_answers_there_and_ends_with_ctrl_c(finished: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_it_says_where_it_listens_answers_there_and_ends_with_a_signal_also_while_it_is_asked(
+    number: int, code: int, finished: Path
+) -> None:
     with served_view(finished) as (address, process):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{address}api/run", timeout=60) as answer:
             assert json.load(answer)["steps"] == 6
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-        assert (process.returncode, out, err) == (130, "", "overlap: interrupted\n")
+        with socket.create_connection(("127.0.0.1", int(address.strip("/").rpartition(":")[2]))) as asking:
+            asking.sendall(b"GET /api/run HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert asking.recv(100).startswith(b"HTTP/1.1 200")
+            asking.sendall(b"GET /api/li")
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (code, "", "overlap: interrupted\n")
 
 
 @pytest.mark.parametrize(("display", "said"), [("", "no display here"), (":0", "")])
