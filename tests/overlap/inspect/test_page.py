@@ -170,6 +170,13 @@ def test_a_long_list_is_shown_by_the_rows_in_sight(page: Browser) -> None:
     assert page.evaluate(ROWS) < 80
 
 
+def test_a_sample_that_is_written_meanwhile_appears(page: Browser, run: Path) -> None:
+    write_rows(run, kept_row(step=6, group=60, sample=0, prompt_id="newcomer"))
+    page.wait("document.querySelector('.row.sample:not(.heads)').innerText.includes('newcomer')")
+    page.wait("document.getElementById('count').innerText == '251 samples'")
+    assert page.faults == []
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports of a run, of an ill and hostile one, and of both compared."""
