@@ -31,8 +31,6 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         group, sample = int(named) if named is not None else group, int(number)
         if group is None:
             raise ConfigError("--sample", args.sample, f"needs its group: write g17s{number}, or --group 17 as well")
-    if args.tokens and sample is None:
-        raise ConfigError("--tokens", args.tokens, "shows one sample: add --sample g17s3")
     if args.diff and group is None and not (args.failed or args.problem):
         raise ConfigError(
             "--diff", True, "shows the failing tests of samples: add --failed, --group 17 or --problem ID"
@@ -49,7 +47,7 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         dropped=args.dropped,
     )
     run = open_samples(args.run)
-    shown = RunShown(run, args.run, only, diff=args.diff, tokens=args.tokens, limit=args.limit)
+    shown = RunShown(run, args.run, only, diff=args.diff, limit=args.limit)
     if args.out is None:
         yield from drawn(shown.parts())
         return

@@ -20,8 +20,8 @@ from overlap.inspect.sample_reason import (
     verdict_words,
     whole_text,
 )
-from overlap.inspect.tokens import TOKEN_FIGURES, SampleTokens, branches, token_texts
-from overlap.record.row_shapes import PACKED_COLUMNS
+from overlap.inspect.tokens import branches, token_texts
+from overlap.record.row_shapes import PACKED_COLUMNS, unpacked_bytes, unpacked_floats, unpacked_ints
 
 _DIGITS = 5
 
@@ -69,13 +69,23 @@ def _program_parts(source: str, language: str) -> list[list[str]]:
 
 
 def token_parts(row: Mapping[str, Any], run: RunData) -> dict[str, Any]:
-    """The tokens of a sample: their texts and figures; without texts, ``error`` says why."""
-    tokens = SampleTokens.of(row)
-    if tokens is None:
+    """The tokens of a sample, T of them: ``texts``, and lists of ``figures``, with None for a token that the policy did
+    not sample. ``gap``: log-prob of the engine minus that of the learner before the step; ``advantage``: that of the
+    sample; a figure that is not known is None. Without texts, ``error`` says why.
+    """
+    if not row.get("token_ids") or not row.get("logprobs"):
         return {"error": "this sample keeps no tokens", "texts": [], "figures": {}}
-    texts, error = token_texts(run, tokens.ids)
-    figures: dict[str, list[float | None] | None] = {}
-    for name in TOKEN_FIGURES:
-        values = [None if value is None else round(value, _DIGITS) for value in tokens.figures(name)]
-        figures[name] = values if any(value is not None for value in values) else None
+    ids, logprobs, advantage = unpacked_ints(row["token_ids"]), unpacked_floats(row["logprobs"]), row["advantage"]
+    mask = unpacked_bytes(row["mask"]) if row.get("mask") else bytes([1]) * len(ids)
+    learner = unpacked_floats(row.get("learner_logprobs") or "")
+    known = {
+        "gap": [engine - own for engine, own in zip(logprobs, learner, strict=True)] if learner else None,
+        "advantage": None if advantage is None else [advantage] * len(ids),
+        "logprob": logprobs,
+    }
+    figures = {
+        name: values and [round(value, _DIGITS) if at else None for value, at in zip(values, mask, strict=True)]
+        for name, values in known.items()
+    }
+    texts, error = token_texts(run, ids)
     return {"error": error or None, "texts": texts, "figures": figures}

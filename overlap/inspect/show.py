@@ -14,9 +14,8 @@ from overlap.inspect.overview import group_table, overview
 from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_filter import SampleFilter, what_is_missing
 from overlap.inspect.sample_reason import first_failed_test, reason, trained_on
-from overlap.inspect.show_sample import failing_test, indented, sample_shown, sample_summary, tokens_shown
+from overlap.inspect.show_sample import failing_test, indented, sample_shown, sample_summary
 from overlap.inspect.terminal import figure, hint, one_line_of, shown_argument, table, title, verdict_cell
-from overlap.inspect.tokens import TokenFigure
 from overlap.record.sample_file import SampleHead, group_key
 
 NEWEST = 20
@@ -34,7 +33,6 @@ class RunShown:
     only: SampleFilter = field(default_factory=SampleFilter)
     diff: bool = False
     """The first failing test of each sample, with the difference."""
-    tokens: TokenFigure | None = None
     limit: int = NEWEST
 
     def parts(self) -> Parts:
@@ -67,9 +65,6 @@ class RunShown:
         row = self.run.samples.row(heads[-1])
         if len(heads) > 1:
             yield f"{len(heads)} samples are meant; this is the newest (--step and --group choose another)"
-        if self.tokens:
-            yield from tokens_shown(row, self.tokens, self.run)
-            return
         yield from sample_shown(row)
         if sum(group_key(head.values) == group_key(row) for head in self.run.samples.heads()) > 1:
             yield from self._hint(f"--step {row['step']} --group {row['group']}", "shows its group side by side")

@@ -1,61 +1,18 @@
-"""The tokens of a sample, each with its text and the log-probs of engine and learner; the branches of an episode."""
+"""The texts of a sample's tokens, and the branches of an episode."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 from operator import eq
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from overlap.core.errors import ConfigError, error_reason
 from overlap.inspect.run_data import RunData
-from overlap.record.row_shapes import unpacked_bytes, unpacked_floats, unpacked_ints
+from overlap.record.row_shapes import unpacked_ints
 from overlap.record.run_files import RunFile
-
-TokenFigure = Literal["gap", "advantage", "logprob"]
-TOKEN_FIGURES: tuple[TokenFigure, ...] = get_args(TokenFigure)
-
-
-@dataclass(frozen=True, slots=True)
-class SampleTokens:
-    """Sampled tokens of an answer, all of length T."""
-
-    ids: array[int]
-    logprobs: array[float]
-    """By the engine that sampled them."""
-    learner: array[float] | None
-    """By the learner's weights before the step; None where it did not say."""
-    mask: bytes
-    """1 where the policy sampled the token, 0 where an environment put it there."""
-    advantage: float | None
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> SampleTokens | None:
-        """Tokens of a row of trajectories.jsonl; None where it keeps none."""
-        if not row.get("token_ids") or not row.get("logprobs"):
-            return None
-        ids, learner = unpacked_ints(row["token_ids"]), row.get("learner_logprobs")
-        mask = unpacked_bytes(row["mask"]) if row.get("mask") else bytes([1]) * len(ids)
-        logprobs = unpacked_floats(row["logprobs"])
-        return cls(ids, logprobs, unpacked_floats(learner) if learner else None, mask, row["advantage"])
-
-    def figures(self, name: TokenFigure) -> list[float | None]:
-        """One figure for each token, [T]; None where the token was not sampled, or the figure is not known.
-
-        ``gap``: log-prob of the engine minus that of the learner. ``advantage``: that of the sample.
-        """
-        values: Sequence[float | None] = [None] * len(self.ids)
-        if name == "logprob":
-            values = self.logprobs
-        elif name == "advantage":
-            values = [self.advantage] * len(self.ids)
-        elif self.learner is not None:
-            values = [a - b for a, b in zip(self.logprobs, self.learner, strict=True)]
-        return [value if sampled else None for value, sampled in zip(values, self.mask, strict=True)]
 
 
 def token_texts(run: RunData, ids: Sequence[int]) -> tuple[list[str], str]:
@@ -78,7 +35,7 @@ def _tokenizer(run: RunData) -> Any:
     folders = [RunFile.POLICY.of(path), RunFile.BEST.of(path), *newest]
     file = next((found for folder in folders if (found := folder / "tokenizer.json").is_file()), None)
     if file is None and not policy:
-        raise ConfigError("--tokens", str(path), "names no policy whose tokenizer gives the tokens' texts")
+        raise ConfigError("model.policy", policy, "names no policy whose tokenizer gives the tokens' texts")
     if file is None:
         from overlap.policy.resolve import resolve_policy
 

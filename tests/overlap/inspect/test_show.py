@@ -202,7 +202,6 @@ def test_evaluations_and_problems_are_shown_by_themselves(finished: Path, shown:
         (["--sample", "17"], "needs its group: write g17s17, or --group 17 as well"),
         (["--sample", "what"], "names no sample"),
         (["--sample", "g3s1", "--group", "4"], "is of another group than --group 4"),
-        (["--tokens", "gap"], "add --sample"),
         (["--diff", "--step", "1"], "--diff=True: shows the failing tests of samples: add --failed, --group 17"),
         (["--eval", "--dropped"], "--dropped=True: is of training"),
     ],
