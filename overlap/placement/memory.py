@@ -72,11 +72,12 @@ class MemoryNeed:
 def memory_plan(run: PlannedRun, seats: Seats) -> tuple[MemoryNeed, ...]:
     """The need of each place by the run's configuration, its models' shapes and its seats; the host's last."""
     found = []
+    most = 0 if seats.devices else max(rank_items(run, each)[0].total() for each in (TRANSFER, LEARNING, CRITIC))
+    heaps = (HEAP_FACTOR - 1) * most * len(seats.ranks)  # what ranks on a CPU may have beside what is in use
     for place, moments in held(run, seats).items():
         moment, items = max(moments.items(), key=lambda one: one[1].total())
         free = seats.host if place in (HOST, MACHINE) else int(USABLE * seats.devices[int(place.split()[1])])
-        worst = items.total() + (_heap(run, seats) if place == MACHINE else 0)
-        found.append(MemoryNeed(place, moment, +items, free, worst))
+        found.append(MemoryNeed(place, moment, +items, free, items.total() + heaps))
     return tuple(sorted(found, key=lambda need: need.place == HOST))
 
 
@@ -117,12 +118,6 @@ def _on_machine(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[st
         yield MACHINE, rank_items(run, moment)[0] + Items({OWN: RANK_OWN})
 
 
-def _heap(run: PlannedRun, seats: Seats) -> int:
-    """Bytes that the heaps of ranks on a CPU may have beside what is in use."""
-    most = max(rank_items(run, moment)[0].total() for moment in (TRANSFER, LEARNING, CRITIC))
-    return (HEAP_FACTOR - 1) * most * len(seats.ranks)
-
-
 def rank_items(run: PlannedRun, moment: str, seats: Seats | None = None) -> tuple[Items, int]:
     """Bytes that a learner rank holds in a moment on its GPU, without what is its process's own, and how many bytes in
     host memory, which is kept once it is taken; on a machine without GPUs, where there are no ``seats``, all it holds.
@@ -136,7 +131,10 @@ def rank_items(run: PlannedRun, moment: str, seats: Seats | None = None) -> tupl
         model = run.trained(what, on_gpu=seats is not None)
         here = model.on_device()
         if _LEARNS.get(moment) == what:
-            here = _at_work(run, model, what)
+            here = model.step()
+            if run.reference is not None and what == "actor":  # which may be the larger one, and reads before the step
+                teacher = replace(model, shape=run.reference, parameters=run.reference.parameters, trained=0)
+                here = max(here, model.on_device() + teacher.probed(), key=Items.total)
         elif rests:
             back = moment == SAMPLING or (what == "actor" and moment == TRANSFER)
             here = Items({WEIGHTS: here[WEIGHTS] if back else 0})
@@ -156,14 +154,6 @@ def _offloaded(run: PlannedRun, model: Trained, *, rests: bool) -> int:
     leaves = {WEIGHTS, OPTIMIZER} if rests else set()
     leaves |= {OPTIMIZER, GRADIENTS} if run.cfg.learn.offload == "cpu" else set()
     return sum(size for name, size in model.states().items() if name in leaves)
-
-
-def _at_work(run: PlannedRun, model: Trained, what: Model) -> Items:
-    """The largest moment of an optimizer step; a reference policy, which may be the larger one, reads before it."""
-    if what == "critic" or run.reference is None:
-        return model.step()
-    reads = replace(model, shape=run.reference, parameters=run.reference.parameters, trained=0).probed()
-    return max(model.step(), model.on_device() + reads, key=Items.total)
 
 
 def _reference(run: PlannedRun) -> Items:
