@@ -198,7 +198,7 @@ def _view(commands: Subparsers) -> None:
 
 
 def _run_view(args: argparse.Namespace) -> int:
-    from overlap.inspect.serve import serve_run
+    from overlap.inspect.routes import serve_run
 
     serve_run(args.run, port=args.port, open_browser=args.open)
     return 0

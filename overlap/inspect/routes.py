@@ -1,17 +1,23 @@
-"""Answers of ``overlap view``: its page, and JSON about the run and its samples.
+"""``overlap view``: serves the page, and JSON about the run and its samples, on the loopback.
 
 What a model wrote is hostile: it leaves as JSON, the page puts it in as text, and no script runs but the page's own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
+import socket
 import threading
+import webbrowser
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -21,15 +27,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from overlap.core.errors import ConfigError, OverlapError
+from overlap.core.errors import ConfigError, OverlapError, error_reason
 from overlap.inspect.page import json_text, page_html, page_policy
 from overlap.inspect.page_data import run_facts, run_lists
-from overlap.inspect.run_data import RunData
+from overlap.inspect.run_data import RunData, open_samples
 from overlap.inspect.sample_parts import sample_parts, token_parts
+from overlap.process.interrupts import handle_interrupts
+from overlap.process.scratch import run_to_end
 from overlap.record.run_files import RunFile
 from overlap.record.sample_file import SampleHead
+from sandbox.core.checks import printable
 
-HOSTS = ["127.0.0.1", "localhost"]
+HOST = "127.0.0.1"
+HOSTS = [HOST, "localhost"]
 """Other names would be those of a page elsewhere that has its own name point here (DNS rebinding)."""
 HEADERS = {
     "Content-Security-Policy": page_policy(served=True),
@@ -171,3 +181,41 @@ def _failed(request: Request, error: Exception) -> Response:
 
 def _written(body: str, status: int = 200) -> Response:
     return Response(body, status, media_type="application/json", headers=HEADERS)
+
+
+def serve_run(run: str, *, port: int, open_browser: bool = False) -> None:
+    """Serve the page of ``run`` at ``port`` (0: any free one), until a signal raises KeyboardInterrupt.
+
+    Raises ConfigError where there is no such run, a file of it cannot be read, or the port is taken.
+    """
+    library = RunLibrary(open_samples(run))
+    with contextlib.closing(listen(port)) as listener, handle_interrupts() as interrupts:
+        library.lists()
+        address = f"http://{HOST}:{listener.getsockname()[1]}/"
+        print(f"{printable(run)} at {address}   (Ctrl-C ends it)", flush=True)
+        if open_browser:
+            _open(address)
+        config = uvicorn.Config(
+            run_app(library), lifespan="off", log_config=None, log_level="critical", access_log=False, ws="none",
+            server_header=False, proxy_headers=False, timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        run_to_end(lambda: uvicorn.Server(config).serve([listener]), interrupts)
+        interrupts.check()  # a signal that the server knows has ended it in order
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that listens on the loopback. Raises ConfigError where the port is taken or no port."""
+    try:
+        return socket.create_server((HOST, port))
+    except (OSError, OverflowError) as error:
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        why = "is taken" if taken else f"cannot be had ({error_reason(error)})"
+        raise ConfigError("--port", port, f"{why}; use another one, or --port 0 for any that is free") from error
+
+
+def _open(address: str) -> None:
+    """Open the page in a browser with windows of its own; one of the terminal would take the terminal."""
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        print("there is no display here to open it on", flush=True)
+        return
+    threading.Thread(target=webbrowser.open, args=(address,), name="browser", daemon=True).start()

@@ -9,10 +9,9 @@ from rich.console import RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
-from overlap.inspect.sample_parts import test_parts
+from overlap.inspect.sample_parts import branches, test_parts
 from overlap.inspect.sample_reason import first_failed_test, program_end, reason
 from overlap.inspect.terminal import figure, one_line_of, safe, table, title, verdict_cell
-from overlap.inspect.tokens import branches
 
 LONGEST = 200
 """Lines of one text that are shown."""

@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 
 from overlap import cli
 from overlap.core.errors import ConfigError
-from overlap.inspect import serve
+from overlap.inspect import routes
 from overlap.inspect.page import HERE, SCRIPTS
 from overlap.inspect.routes import HEADERS, RunLibrary, run_app
 from overlap.inspect.run_data import open_samples
@@ -225,7 +225,7 @@ def test_the_page_is_opened_where_there_is_a_display(
     for name in ("WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISPLAY", display)
-    serve._open("http://127.0.0.1:1/")
+    routes._open("http://127.0.0.1:1/")
     assert said in capsys.readouterr().out
     assert opened.wait(10 if display else 0) == bool(display)
 
