@@ -5,19 +5,23 @@ without an engine. Their lines are rows of ``SampleRows`` with a "restore" colum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from overlap.core import Prompt, Request, Scored, Trajectory
+from overlap.core import Finish, Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.core.errors import ConfigError, one_line
 from overlap.process.atomic import write_atomic
+from overlap.record.row_shapes import unpacked_bytes
 from overlap.record.sample_file import SampleFile, SampleHead
-from overlap.record.sample_restore import UNREADABLE, sample_of
 from overlap.record.sample_rows import SampleRows
+from sandbox.core.nouns import Judgement
 
 CARRIED = "carried.jsonl"
+UNREADABLE = (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
+"""Errors that making a sample of a row raises where the row holds something else."""
 SampleKey = tuple[int, int]
 """Group and sample."""
 
@@ -124,3 +128,48 @@ def _shortened(trajectory: Trajectory) -> Trajectory:
         mask=b"",
         forks=tuple(map(_shortened, trajectory.forks)),
     )
+
+
+def sample_of(row: Mapping[str, Any], prompt: Prompt, at_s: float) -> Scored:
+    """The sample of a whole row that has a "restore" column; ``at_s`` is now. Raises one of UNREADABLE."""
+    if row["prompt_id"] != prompt.id:
+        raise ValueError(f"group {row['group']} was of prompt {row['prompt_id']!r}, here it is of {prompt.id!r}")
+    stored = row["restore"]
+    asked = dict(stored.get("request", ()))
+    if "stop" in asked:
+        asked["stop"] = tuple(asked["stop"])
+    request = Request(row["group"], row["sample"], prompt, **asked)
+    judgement = Judgement.from_json(stored["judgement"]) if stored["judgement"] else None
+    if row["reward"] is not None and not math.isfinite(row["reward"]):
+        raise ValueError(f"sample {request.id} has the reward {row['reward']}")
+    queued_s, began_s, ended_s = (0.0 if t is None else t + at_s for t in stored["verified"])
+    trajectory = _trajectory_of({**row, "text": row["answer"]}, request, at_s)
+    failure, program = "".join(stored["failure"]), row["program_sha256"]
+    return Scored(trajectory, row["reward"], judgement, failure, queued_s, began_s, ended_s, program)
+
+
+def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Trajectory:
+    stored = row["restore"]
+    found = Trajectory(
+        request=request,
+        token_ids=Packed.from_base64("i", row["token_ids"]),
+        logprobs=Packed.from_base64("f", row["logprobs"]),
+        text="".join(stored.get("text", row["text"])),
+        finish=row["finish"],
+        spans=tuple(VersionSpan(*span) for span in row["versions"]),
+        started_s=stored["generated"][0] + at_s,
+        finished_s=stored["generated"][1] + at_s,
+        prompt_ids=Packed.from_base64("i", row["prompt_token_ids"]),
+        mask=unpacked_bytes(row.get("mask", "")),
+        turns=stored.get("turns", 1),
+        forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
+        failure="".join(stored.get("unscored", "")),
+        cached_tokens=stored.get("cached_tokens", 0),
+        used=Used(*stored["used"]) if stored.get("used") else None,
+    )
+    count, mask = len(found.token_ids), found.mask
+    fits = len(found.logprobs) == count == len(mask or found.token_ids) and set(mask) <= {0, 1}
+    fits = fits and all(0 <= span.start <= span.end <= count for span in found.spans)
+    if not fits or found.finish not in get_args(Finish) or not all(map(math.isfinite, found.logprobs)):
+        raise ValueError(f"tokens, logprobs, mask, spans or finish of sample {request.id} do not fit each other")
+    return found

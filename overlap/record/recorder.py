@@ -19,7 +19,7 @@ from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
 from overlap.record.timing import Row, result_timing
 from overlap.record.trace import Tracer
-from overlap.record.traffic import Level, Traffic
+from overlap.record.traffic import Traffic
 
 
 class Recorder:
@@ -94,7 +94,7 @@ class Recorder:
         row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
         row |= {name: zero for name, zero in self._no_ages.items() if name not in row}
         self.rows.append(row)
-        await asyncio.to_thread(self._write, result, row, nodes, self.traffic.pop_levels())
+        await asyncio.to_thread(self._write, result, row, nodes)
         self._evaluation = None
         self._progress.step(row)
 
@@ -103,13 +103,13 @@ class Recorder:
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.close()
 
-    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None, levels: Sequence[Level]) -> None:
+    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
         self._run.step(row)
         if nodes is not None:
             self._run.nodes_of(result.batch.step, nodes)
         learner = result.report.logprobs if result.report else {}
         self._samples.step(result.batch, learner, result.learn_span[0])
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
-            self._tracer.step(result, nodes, levels)
+            self._tracer.step(result)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

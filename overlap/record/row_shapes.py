@@ -161,7 +161,7 @@ class BulkRow(TokenRow, total=False):
     compile_log: str
     forks: list[ForkRow]
     restore: dict[str, Any]
-    """See ``sample_restore``."""
+    """See ``sample_rows``."""
 
 
 def unpacked_ints(text: str) -> array[int]:

@@ -16,7 +16,14 @@ from places import ROOT
 from overlap.config.fields import Config
 from overlap.core.errors import ConfigError
 from overlap.record import ownership
-from overlap.record.ownership import check_out, check_run_dir_free, read_history, write_config
+from overlap.record.ownership import (
+    check_out,
+    check_run_dir_free,
+    command_line,
+    masked,
+    read_history,
+    write_config,
+)
 from overlap.record.rundir import RunDir
 
 CFG = Config().to_dict()
@@ -147,7 +154,8 @@ def test_a_glance_at_the_lock_keeps_no_run_out(tmp_path, monkeypatch):
     (tmp_path / "run.log").touch()
     glance = os.open(tmp_path / "run.log", os.O_RDONLY)
     fcntl.flock(glance, fcntl.LOCK_SH)  # as ``has_owner`` for a moment
-    monkeypatch.setattr(ownership.time, "sleep", lambda seconds: os.close(glance))
+    glances = [glance]
+    monkeypatch.setattr(ownership.time, "sleep", lambda seconds: glances and os.close(glances.pop()))
     lock = ownership.take_lock(tmp_path, "run")
     assert ownership.has_owner(tmp_path)
     os.close(lock)
@@ -192,3 +200,35 @@ def test_what_the_same_command_wrote_before_may_be_written_over(tmp_path):
     check_out(out, ours='"split": ')
     with pytest.raises(ConfigError, match="exists already"):
         check_out(out)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["/x/bin/overlap", "train", "run.dir=runs/a b"], "overlap train 'run.dir=runs/a b'"),
+        (["/x/overlap/cli.py", "train", "--resume"], "overlap train --resume"),
+        (["/x/bin/overlap", "train", "episode.command=a --token abc"], "overlap train 'episode.command=a --token ***'"),
+        (["mine.py", "--wandb", "abc"], "mine.py"),
+        ([""], "python"),
+    ],
+)
+def test_the_command_is_kept_without_what_is_anothers(
+    words: list[str], kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", words)
+    assert command_line() == kept
+
+
+@pytest.mark.promise("secrets")
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("--api-key abc --x", "--api-key *** --x"),
+        ("API_KEY=abc", "API_KEY=***"),
+        ('{"password": "a b", "n": 1}', '{"password": ***, "n": 1}'),
+        ("model.prompt_tokens=512", "model.prompt_tokens=512"),
+        ("learn.token_mean: 1", "learn.token_mean: 1"),
+    ],
+)
+def test_values_of_passwords_are_masked_and_numbers_of_tokens_are_not(text: str, kept: str) -> None:
+    assert masked(text) == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import subprocess
 from collections.abc import Iterator
@@ -15,9 +16,12 @@ from finished_steps import group, result, scored
 
 from overlap.config.fields import Config
 from overlap.core import Batch, Prompt
+from overlap.core.errors import RunDirError
+from overlap.record.checkpoint import RunState
 from overlap.record.json_lines import read_json_lines
 from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
+from overlap.record.write_failures import WriteFailures
 
 CFG = Config().to_dict()
 
@@ -115,3 +119,61 @@ def test_no_failed_write_of_a_file_ends_a_run(tmp_path, monkeypatch, call, numbe
     assert lost.keys() == {"metrics.jsonl", "trajectories.jsonl", "groups.jsonl"}
     assert all(os.strerror(number) in line for line in lost.values())
     assert len(told) == 3
+
+
+def test_rows_are_on_disk_after_each_step_and_numbers_that_are_none_become_null(run):
+    run.step({"step": 1, "reward/mean": 0.25, "time/overlap_efficiency": math.nan})
+    run.step({"step": 2, "reward/mean": math.inf})
+    assert read_json_lines(run.metrics) == [
+        {"step": 1, "reward/mean": 0.25, "time/overlap_efficiency": None},
+        {"step": 2, "reward/mean": None},
+    ]
+
+
+def test_the_evaluation_before_a_run_is_forgotten_where_it_is_made_again(run):
+    run.step({"step": 0, "eval/pass_at_1": 0.5})
+    run.step({"step": 1, "reward/mean": 0.5})
+    run.rewind(RunState(0, 0))
+    assert read_json_lines(run.metrics) == []
+    run.step({"step": 1, "reward/mean": 0.5})
+    run.step({"step": 1, "eval/pass_at_1": 0.75})  # after the last step
+    run.rewind(RunState(1, 1))
+    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 1]
+
+
+@pytest.mark.parametrize("then", [lambda run: run.step({"step": 3}), lambda run: run.finish({}), RunDir.close])
+def test_rows_that_could_not_be_written_are_written_when_there_is_room_again(run, monkeypatch, then):
+    told: list[str] = []
+    run.failures.report_to(told.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        run.step({"step": 1})
+        run.step({"step": 2})
+    then(run)
+    assert [row["step"] for row in read_json_lines(run.metrics)][:2] == [1, 2]
+    assert not any("metrics" in line for line in run.failures)
+    assert "metrics.jsonl is written again, and nothing of it is missing" in told
+
+
+def test_a_report_says_since_when_and_how_often():
+    failures = WriteFailures()
+    told: list[str] = []
+    failures.add("trace.json", "No space left on device")
+    failures.report_to(told.append)
+    failures.step = 7
+    for _ in range(2):
+        with failures.tolerate_write_errors("events"):
+            raise RunDirError("cannot write x: y") from OSError(errno.EROFS, "Read-only file system")
+    assert told == [
+        "trace.json is not being written: No space left on device; the run goes on without it",
+        "events is not being written: Read-only file system; the run goes on without it",
+    ]
+    assert list(failures) == [
+        "trace.json (No space left on device; 1 time from the start on)",
+        "events (Read-only file system; 2 times from step 7 on)",
+    ]
+
+
+def test_what_is_wrong_with_the_program_is_not_tolerated():
+    with pytest.raises(ValueError, match="a fault of ours"), WriteFailures().tolerate_write_errors("trace.json"):
+        raise ValueError("a fault of ours")

@@ -15,10 +15,10 @@ from generated_samples import generated_sample
 from places import ROOT
 
 from overlap.core import Prompt, Scored, Used
-from overlap.record.case_rows import FAILED, FAILED_CHARS, OTHER_CHARS, TESTS
 from overlap.record.row_shapes import unpacked_floats, unpacked_ints
 from overlap.record.sample_file import BULK_BEGINS as BULK
-from overlap.record.sample_rows import LOG_CHARS, SampleNotes, SampleRows, notes_of_group
+from overlap.record.sample_rows import FAILED, FAILED_CHARS, LOG_CHARS, OTHER_CHARS, TESTS, SampleNotes, SampleRows
+from overlap.record.sample_writer import notes_of_group
 from sandbox.core.excerpt import Excerpt
 from sandbox.core.nouns import Case, CaseResult, Program, Verdict
 from sandbox.core.problem import Problem
