@@ -19,9 +19,9 @@ from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifie
 from overlap.core.aio import unwrapped
 from overlap.core.errors import ConfigError, StageError, count_of, naming_stage
 from overlap.evaluation.intervals import change_interval, mean_interval, rate_interval
-from overlap.record.sample_writer import by_group
 from overlap.record.metrics import solved
 from overlap.record.report import PASS_AT_1
+from overlap.record.sample_writer import by_group
 from overlap.record.timing import mean
 
 STALL_S = RunConfig().stall_s

@@ -10,19 +10,19 @@ The cache is ``$OVERLAP_CACHE``, or else ``$XDG_CACHE_HOME``, or else ``~/.cache
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.metadata
 import json
 import logging
 import os
 import re
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from overlap.core.errors import ConfigError
+from filelock import FileLock
+
+from overlap.core.errors import ConfigError, refusing
 from overlap.policy.check import FIELD, check_checkpoint, train_first
 from overlap.process.atomic import partial_path, remove_path, replace, settle_path, sync
 
@@ -45,12 +45,10 @@ def resolve_policy(name_or_path: str) -> Path:
     """
     if name_or_path.lower() == DEFAULT_POLICY:
         return _default_policy(policies_dir())
-    try:
+    # Too long, no permission, home of an unknown user.
+    with refusing(FIELD, name_or_path, "is no usable path", "give another policy", (OSError, RuntimeError)):
         path = Path(name_or_path).expanduser()
         on_hub, there = is_hub_policy(name_or_path), path.exists()
-    except (OSError, RuntimeError) as error:  # too long, no permission, home of an unknown user
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(FIELD, name_or_path, f"is no usable path ({reason}): give another policy") from error
     if on_hub:
         return check_checkpoint(_from_hub(name_or_path), name_or_path)
     if there or name_or_path.startswith(("/", ".", "~")):
@@ -87,21 +85,17 @@ def policies_dir() -> Path:
 
 def _from_hub(hub_id: str, patterns: Sequence[str] = _WANTED) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(patterns), etag_timeout=10))
-    except LocalEntryNotFoundError as error:
-        enough = " (its config.json is enough)" if list(patterns) == ["config.json"] else ""
-        way_out = "there is no such directory, it is not in the local cache, and the hub cannot be reached: "
-        way_out += f"download it first, or give a directory{enough}"
-        raise ConfigError(FIELD, hub_id, way_out) from error
-    except (HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
-        way_out = f"the hub does not give it out ({reason}): correct the id, log in, or give a directory"
-        raise ConfigError(FIELD, hub_id, way_out) from error
-    except OSError as error:
-        raise ConfigError(FIELD, hub_id, f"the download failed ({error}): try again, or give a directory") from error
+    way_out = "correct the id, log in, try again, or give a directory"
+    with refusing(FIELD, hub_id, "the hub does not give it out", way_out, (OSError, ValueError)):
+        try:
+            return Path(snapshot_download(hub_id, allow_patterns=list(patterns), etag_timeout=10))
+        except LocalEntryNotFoundError as error:
+            enough = " (its config.json is enough)" if list(patterns) == ["config.json"] else ""
+            way_out = "there is no such directory, it is not in the local cache, and the hub cannot be reached: "
+            way_out += f"download it first, or give a directory{enough}"
+            raise ConfigError(FIELD, hub_id, way_out) from error
 
 
 # --- the default policy, converted once ---------------------------------------------------------------------
@@ -110,15 +104,13 @@ def _from_hub(hub_id: str, patterns: Sequence[str] = _WANTED) -> Path:
 def _default_policy(policies: Path) -> Path:
     gguf_path, version = _shipped_gguf()
     target = policies / f"{DEFAULT_POLICY}-{version}-{_CONVERSION}"
-    if fault := _fault(target):
-        try:
+    if _fault(target):
+        way_out = "have 600 MB free there, or set OVERLAP_CACHE elsewhere"
+        with refusing("OVERLAP_CACHE", str(policies), "cannot hold the policy", way_out):
             policies.mkdir(parents=True, exist_ok=True)
-            with _locked(policies / f".{target.name}.lock"):
+            with FileLock(policies / f".{target.name}.lock", timeout=_LOCK_SECONDS):
                 if fault := _fault(target):  # another process may have made it while this one waited
                     _rebuild(target, gguf_path, fault)
-        except OSError as error:
-            way_out = f"cannot hold the policy ({error}): have 600 MB free there, or set OVERLAP_CACHE elsewhere"
-            raise ConfigError("OVERLAP_CACHE", str(policies), way_out) from error
     return target
 
 
@@ -143,11 +135,9 @@ def _rebuild(target: Path, gguf_path: Path, fault: str) -> None:
 
 def _shipped_gguf() -> tuple[Path, str]:
     """The model file inside the installed package, and the package's version; nothing of it is imported."""
-    try:
+    fault, way_out = f"the package {_PACKAGE} that ships it is missing", "run scripts/setup.sh, or give another policy"
+    with refusing(FIELD, DEFAULT_POLICY, fault, way_out, (importlib.metadata.PackageNotFoundError,)):
         package = importlib.metadata.distribution(_PACKAGE)
-    except importlib.metadata.PackageNotFoundError as error:
-        way_out = f"the package {_PACKAGE} that ships it is missing: run scripts/setup.sh, or give another policy"
-        raise ConfigError(FIELD, DEFAULT_POLICY, way_out) from error
     for file in package.files or ():
         if file.suffix == ".gguf" and (path := Path(str(file.locate()))).is_file():
             return path, package.version
@@ -170,19 +160,3 @@ def _digest(path: Path) -> list[object]:
     """[size in bytes, sha256]"""
     with path.open("rb") as file:
         return [os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock between processes, freed when this one dies; waits at most ``_LOCK_SECONDS``."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{path} is held by another process for {_LOCK_SECONDS:.0f} s") from None
-                time.sleep(0.1)
-        yield

@@ -15,7 +15,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,12 @@ def claim_run_dir(template: str) -> tuple[Path, int]:
     """Make the directory, or take the one that a failed start left, for this run; returns it with its lock."""
     path = resolve(template)
     check_run_dir_free(path, template)
-    lock = take_lock(path, template, make=True)
-    try:
+    with ExitStack() as undo:
+        lock = take_lock(path, template, make=True)
+        undo.callback(os.close, lock)
         check_run_dir_free(path, template)  # another run may have come between
         _sweep(path)
-    except BaseException:
-        os.close(lock)
-        raise
+        undo.pop_all()
     return path, lock
 
 

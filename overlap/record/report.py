@@ -128,13 +128,8 @@ def _share(parts: Sequence[float], wholes: Sequence[float]) -> float:
 
 def versions() -> dict[str, str]:
     """Python's version and those of the installed libraries that decide a run's figures. Imports none of them."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    installed = {name: found.version for name in PACKAGES for found in metadata.distributions(name=name)}
+    return {"python": platform.python_version()} | installed
 
 
 def hardware() -> dict[str, Any]:
@@ -151,8 +146,5 @@ def hardware() -> dict[str, Any]:
 
 def _field(path: Path, name: str) -> str:
     """First "name : value" line of a file of the kernel; "" if there is none."""
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
+    lines = path.read_text(errors="replace").splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name) and ":" in line), "")

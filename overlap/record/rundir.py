@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +59,10 @@ class RunDir:
         Raises ConfigError when the place is taken or cannot be written, RunDirError when the disk is full.
         """
         path, lock = ownership.claim_run_dir(template)
-        try:
+        with ExitStack() as undo:
+            undo.callback(os.close, lock)
             ownership.write_config(path, cfg, [ownership.history_entry(0)])
-        except BaseException:
-            os.close(lock)
-            raise
+            undo.pop_all()
         return cls(path, lock)
 
     @classmethod

@@ -227,7 +227,12 @@ def _forks(
 ) -> Iterator[dict[str, Any]]:
     for index, fork in enumerate(forks):
         spans = [[span.version, span.start, span.end] for span in fork.spans]
-        row: dict[str, Any] = {"text": fork.text, "finish": fork.finish, "versions": spans, **_tokens(fork, learner[index : index + 1])}
+        row: dict[str, Any] = {
+            "text": fork.text,
+            "finish": fork.finish,
+            "versions": spans,
+            **_tokens(fork, learner[index : index + 1]),
+        }
         if restore_at_s is not None:
             row["restore"] = _restore_branch(fork, restore_at_s)
             row["forks"] = list(_forks(fork.forks, (), restore_at_s))

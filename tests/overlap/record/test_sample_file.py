@@ -127,15 +127,15 @@ def test_a_file_that_is_cut_off_while_it_is_read_costs_what_is_gone_and_not_the_
     """A run that goes back to a checkpoint does this below a page that follows it; in a mapped file it is SIGBUS."""
     path = tmp_path / "trajectories.jsonl"
     path.write_text("".join(_line(n, compile_log="x" * 9000) for n in range(2000)))
-    samples, parsed, calls = SampleFile(path), sample_file._parsed, []
+    samples, checked, calls = SampleFile(path), sample_file.check_form, []
 
-    def cut_off(block: list[Any]) -> Any:
+    def cut_off(shape: Any, values: Any) -> None:
         if not calls:
             os.truncate(path, 5000)
         calls.append(1)
-        return parsed(block)
+        checked(shape, values)
 
-    monkeypatch.setattr(sample_file, "_parsed", cut_off)
+    monkeypatch.setattr(sample_file, "check_form", cut_off)
     assert 0 < len(samples.heads()) < 2000
     assert len(samples.heads()) == 0
     path.write_text(_line(7))
