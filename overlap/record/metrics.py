@@ -22,7 +22,6 @@ from sandbox.core.nouns import Verdict
 if TYPE_CHECKING:
     from overlap.core import ClusterFigures, Group, NodeFigures, Scored
     from overlap.pipeline.learning import StepResult
-    from overlap.record.looplag import Lag
 
 WORST = 8
 """Nodes that a step names."""
@@ -36,9 +35,7 @@ def measure(function: Measure) -> Measure:
     return function
 
 
-def step_row(
-    result: StepResult, timing: StepTiming, *, lag: Lag | None = None, extra: Mapping[str, float] | None = None
-) -> Row:
+def step_row(result: StepResult, timing: StepTiming, *, extra: Mapping[str, float] | None = None) -> Row:
     """The flat row of a step for ``metrics.jsonl``: step, version, all measures, time/.
 
     Rewards, lengths and verdicts are over all samples of the step, those of dropped groups included: leaving those out
@@ -48,7 +45,7 @@ def step_row(
     row: Row = {"step": batch.step, "version": report.version if report else batch.version}
     for found in (function(result) for function in MEASURES):
         row |= found
-    return row | timing.row() | (lag.row() if lag else {}) | dict(extra or {})
+    return row | timing.row() | dict(extra or {})
 
 
 @measure

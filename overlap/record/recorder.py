@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from overlap.core import ClusterFigures, Scored
 from overlap.pipeline.learning import StepResult
-from overlap.record.looplag import LoopLag
 from overlap.record.metrics import episode_row, node_row, step_row
 from overlap.record.progress import Progress
 from overlap.record.run_files import RunFile
@@ -33,7 +32,6 @@ class Recorder:
         self,
         run: RunDir,
         progress: Progress,
-        lag: LoopLag,
         samples: SampleWriter,
         *,
         earlier: Sequence[Row] = (),
@@ -45,7 +43,7 @@ class Recorder:
         """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(progress.live)
-        self._run, self._progress, self._lag, self._samples = run, progress, lag, samples
+        self._run, self._progress, self._samples = run, progress, samples
         self._tracer = Tracer(run.trace, after=traced)
         self._began_s = time.monotonic()
         """Start of the step: the end of the last parity check, so that the work after that check, as metrics and a
@@ -64,7 +62,6 @@ class Recorder:
         self._began_s = time.monotonic()
         self.traffic.pop_engine_spans()
         self.traffic.pop_nodes()
-        self._lag.restart()
         self._progress.restart()
 
     def evaluated(self, began_s: float) -> None:
@@ -91,7 +88,7 @@ class Recorder:
         self._began_s = self._evaluation[1] if self._evaluation else ended_s
         nodes = self.traffic.pop_nodes()
         beside = node_row(nodes) | episode_row(result, self.traffic.pop_moved()) | dict(extra or {})
-        row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
+        row = step_row(result, timing, extra=beside)
         row |= {name: zero for name, zero in self._no_ages.items() if name not in row}
         self.rows.append(row)
         await asyncio.to_thread(self._write, result, row, nodes)

@@ -11,7 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from overlap.record.looplag import Lag
 from overlap.record.timing import NAN, StepTiming, mean, quantile
 from sandbox.pool.quotas import cores
 
@@ -36,7 +35,6 @@ def summary(
     reason: str,
     seconds: float,
     run_dir: Path,
-    lag: Lag | None = None,
     evaluations: Mapping[str, Any] | None = None,
     measure: str = PASS_AT_1,
     warnings: Sequence[str] = (),
@@ -64,7 +62,6 @@ def summary(
         | {"ratio": last / first if first else NAN},
         "pass_at_1" if measure == PASS_AT_1 else "heldout_reward": dict(evaluations or {}),
         "timing": timing,
-        "loop_lag_ms": {"p50": lag.p50_ms, "p99": lag.p99_ms, "max": lag.max_ms} if lag else {},
         "warnings": list(warnings),
         "requests": {kind: by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
         "totals": {name: int(sum(finite(column(rows, f"rollout/{name}")))) for name in TOTALS},

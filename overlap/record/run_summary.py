@@ -129,7 +129,6 @@ class RunSummary(TypedDict):
     """The same of the mean reward, in the place of ``pass_at_1``, where rewards have other values."""
     timing: dict[str, float]
     """Medians over the steps, s, and shares."""
-    loop_lag_ms: dict[str, float]
     warnings: list[str]
     """Warnings from the run's figures, each with a way out (``docs/look.md``)."""
     requests: dict[str, dict[str, int]]

@@ -167,7 +167,6 @@ class TrainingSession:
             reason=self.reason,
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
-            lag=attempt.lag.run() if attempt.recorder else None,
             evaluations=history.summary(self.step if RunExit.of(self.reason).measured else None),
             measure=history.measure,
             warnings=warnings_at_the_end(left) if self.taken else (),

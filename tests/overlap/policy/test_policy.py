@@ -253,7 +253,7 @@ def test_a_lock_held_by_another_process_ends_the_wait_in_time(
     lock.parent.mkdir(parents=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="lock.*could not be acquired"):
+        with pytest.raises(ConfigError, match=r"lock.*could not be acquired"):
             resolve_policy(DEFAULT_POLICY)
 
 

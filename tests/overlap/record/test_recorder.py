@@ -18,7 +18,6 @@ from overlap.pipeline.learning import StepResult
 from overlap.record import recorder as module
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console
-from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress
 from overlap.record.recorder import Recorder
 from overlap.record.rundir import RunDir
@@ -41,7 +40,6 @@ def recorder(run: RunDir) -> Recorder:
     return Recorder(
         run,
         Progress(Console(StringIO()), 3),
-        LoopLag(),
         SampleWriter(run, lambda prompt: "", lambda prompt, answer: None),
     )
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from overlap.core.json_types import to_json_types
-from overlap.record.looplag import Lag
 from overlap.record.progress import final_table
 from overlap.record.report import TIMINGS, summary
 
@@ -27,12 +26,11 @@ def test_the_summary_of_a_run_worked_by_hand():
     some = rows(10)
     for k, row in enumerate(some, 1):
         row |= {"time/step_s": 20.0 if k < 10 else 40.0, "time/exposed_reward_s": 1.0 if k < 10 else 12.0}
-    more = {"lag": Lag(1, 2, 3), "evaluations": {"before": {"value": 0.1}}, "extra": {"x": 1}}
+    more = {"evaluations": {"before": {"value": 0.1}}, "extra": {"x": 1}}
     made = summary(some, reason="finished", seconds=200, run_dir=Path("run"), **more)
     assert made["reward"] == pytest.approx({"window": 5, "first": 0.03, "last": 0.08, "gain": 0.05, "ratio": 8 / 3})
     assert made["timing"]["learn_s"] == 5
     assert made["timing"]["exposed_reward_share"] == pytest.approx(21 / 220)  # of the totals, not a mean of shares
-    assert made["loop_lag_ms"] == {"p50": 1, "p99": 2, "max": 3}
     assert made["totals"] == {"samples": 640, "tokens": 70000, "groups_kept": 60, "groups_dropped": 20}
     assert made["pass_at_1"] == {"before": {"value": 0.1}}
     assert (made["exit"], made["steps"], made["x"]) == ("finished", 10, 1)
