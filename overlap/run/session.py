@@ -15,8 +15,7 @@ from overlap.hooks.trackers import Trackers
 from overlap.inspect.report import run_that_ends, warnings_at_the_end
 from overlap.record.report import summary
 from overlap.record.resume import BEGINNING, Resumed
-from overlap.record.run_exit import RunExit
-from overlap.record.run_summary import RunSummary
+from overlap.record.run_summary import RunExit, RunSummary
 from overlap.run.attempt import Attempt, RunMemory
 from overlap.run.restarts import Restarts, death_in
 from overlap.run.run_end import write_end

@@ -8,7 +8,7 @@ import pytest
 from places import ROOT
 
 from overlap.core.errors import StoppedError
-from overlap.record.run_exit import RunExit
+from overlap.record.run_summary import RunExit
 from overlap.run.restarts import reason_of
 
 
@@ -43,4 +43,4 @@ def test_no_other_module_has_these_words_of_its_own() -> None:
         for path in (ROOT / package).rglob("*.py")
         if re.search(f'"({words})', path.read_text("utf-8"))
     ]
-    assert found == ["overlap/record/run_exit.py"]
+    assert found == ["overlap/record/run_summary.py"]
