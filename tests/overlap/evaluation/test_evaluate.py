@@ -19,6 +19,7 @@ from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems
 from overlap.evaluation.history import row as evaluation_row
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 from overlap.record.json_lines import read_json_lines
+from overlap.record.out_file import OutFile
 
 # --- pass@k ---------------------------------------------------------------------------------------------------
 
@@ -179,22 +180,19 @@ class Unused(FakeGenerator):
         raise AssertionError("nothing may be measured before the input is known to be good")
 
 
-def test_what_cannot_be_written_or_held_out_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    two = {"source": "s/t", "bounds": SplitBounds(heldout=2)}
-    for out, told in (
-        (tmp_path, "out="),
-        (tmp_path / "file" / "x", "out="),
-        (tmp_path / "x", "heldout=2: there are only"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            asyncio.run(filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, **two))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+def test_more_held_out_than_there_are_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    out, bounds = OutFile(tmp_path / "x"), SplitBounds(heldout=2)
+    work = filter_problems(Unused(), FakeVerifier(), fake_prompts(2), source="s/t", bounds=bounds, out=out)
+    with pytest.raises(ConfigError, match="heldout=2: there are only"):
+        asyncio.run(work)
+    assert list(tmp_path.iterdir()) == []
 
 
 def filtered(out: Path, source: str, heldout: int) -> FilterReport:
     verifier, options = FakeVerifier(solved=0.4), {"samples": 4, "bounds": SplitBounds(heldout=heldout)}
-    work = partial(filter_problems, verifier=verifier, prompts=fake_prompts(30), out=out, source=source, **options)
+    work = partial(
+        filter_problems, verifier=verifier, prompts=fake_prompts(30), out=OutFile(out), source=source, **options
+    )
     return measured(work)  # type: ignore[return-value]
 
 
