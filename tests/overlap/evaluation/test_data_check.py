@@ -89,12 +89,6 @@ def test_a_row_that_gave_no_prompt_is_a_finding_and_what_may_be_meant_so_is_a_no
     assert (torn.rows()[1]["place"], torn.rows()[1]["message"]) == ("rows.jsonl:9", "has no tests")
 
 
-def test_the_rows_of_a_report_stand_as_in_the_data() -> None:
-    left_out = (LeftOut("rows.jsonl:11", "malformed", ""), LeftOut("rows.jsonl:9", "malformed", ""))
-    report = replace(check(prompt("10"), prompt("2"), prompt("12")), left_out=left_out)
-    assert [row["place"] for row in report.rows()] == [f"rows.jsonl:{n}" for n in (2, 9, 10, 11, 12)]
-
-
 @pytest.mark.parametrize(
     ("references", "verdict", "rejected"),
     [

@@ -21,8 +21,6 @@ from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 from overlap.record.json_lines import read_json_lines
 from overlap.record.out_file import OutFile
 
-# --- pass@k ---------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.promise("evaluation")
 def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass() -> None:
@@ -31,9 +29,6 @@ def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass() -> None:
             subsets = list(itertools.combinations([True] * passes + [False] * (n - passes), k))
             assert pass_at_k(n, passes, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
     assert 0.999 < pass_at_k(20000, 9000, 1000) <= 1.0  # no overflow
-
-
-# --- what was measured ----------------------------------------------------------------------------------------
 
 
 def rate(*tallies: tuple[str, int, int], k: int = 1) -> PassRate:
@@ -68,9 +63,6 @@ def test_a_change_is_taken_problem_by_problem() -> None:
     change = paired_change(before, after)
     assert (change.value, change.problems) == (0.25, 2)
     assert -1 <= change.low < 0.25 < change.high <= 1
-
-
-# --- measuring ------------------------------------------------------------------------------------------------
 
 
 def test_of_rewards_that_are_no_passes_the_mean_is_told_and_no_pass_rate() -> None:
@@ -140,9 +132,6 @@ def test_an_evaluation_in_which_nothing_ends_is_given_up_and_an_error_says_on_wh
     ):
         with pytest.raises(StageError, match=told):
             asyncio.run(measure_pass_rate(generator, FakeVerifier(), fake_prompts(3), 2, stall_s=0.05))
-
-
-# --- the filter -----------------------------------------------------------------------------------------------
 
 
 def tallies(*passes: int, samples: int = 10) -> list[ProblemTally]:

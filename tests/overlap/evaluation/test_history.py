@@ -229,33 +229,6 @@ def test_a_best_policy_that_cannot_be_written_costs_neither_the_run_nor_the_earl
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
 
 
-def test_cancelling_a_run_during_an_evaluation_ends_it_and_keeps_the_best(tmp_path: Path) -> None:
-    async def cut() -> tuple[Run, int]:
-        entered = asyncio.Event()
-
-        class Slow(Skilled):
-            async def score(self, trajectory: Trajectory) -> Scored:
-                if trajectory.request.group < 0 and trajectory.spans[0].version == 4:
-                    entered.set()
-                    await asyncio.Event().wait()
-                return await super().score(trajectory)
-
-        run = Run(config(), tmp_path, verifier=Slow(0.25, 0.25, 0.5))
-        task = asyncio.create_task(run())
-        async with asyncio.timeout(20):
-            await entered.wait()
-        task.cancel()
-        await asyncio.wait([task], timeout=10)
-        assert task.cancelled()
-        return run, len(asyncio.all_tasks())
-
-    run, left = asyncio.run(cut())
-    assert left == 1
-    assert run.kept == 2
-    assert list(run.course.points) == [2]
-    assert run.course.summary(None)["best"]["step"] == 2
-
-
 def test_figures_of_nothing_are_columns_without_a_number_and_other_temperatures_are_not_compared() -> None:
     course = EvaluationHistory(before=PassRate((ProblemTally("a", 1, 4),), temperature=1.0))
     nothing = row(course.add(3, PassRate((ProblemTally("a", 0, 0, failed=2),), 2)))

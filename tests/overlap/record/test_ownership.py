@@ -70,13 +70,6 @@ def test_a_directory_with_files_of_the_users_is_refused_and_left_as_it_is(tmp_pa
     assert tree(tmp_path) == before
 
 
-def test_a_directory_with_folders_of_the_users_is_refused(tmp_path):
-    (tmp_path / "policy").mkdir()
-    refused(str(tmp_path), "already holds a run")
-    (tmp_path / "policy").rename(tmp_path / "events")
-    refused(str(tmp_path), "holds files that are no run's")
-
-
 def test_a_link_is_refused_also_one_that_leads_nowhere_and_one_on_the_way_is_none_of_our_business(tmp_path):
     (tmp_path / "real").mkdir()
     for name, target in (("link", "real"), ("dangling", "none")):
@@ -86,13 +79,6 @@ def test_a_link_is_refused_also_one_that_leads_nowhere_and_one_on_the_way_is_non
     assert not (tmp_path / "none").exists()
     RunDir.create(str(tmp_path / "link" / "first"), CFG).close()
     assert (tmp_path / "real" / "first" / "config.yaml").is_file()
-
-
-def test_a_file_in_the_way_is_named_and_left(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    for path in ("file", "file/run", "file/deep/run"):
-        refused(str(tmp_path / path), "run.dir")
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_place_that_may_not_be_written_or_looked_at_is_named_before_anything_is_made(tmp_path, monkeypatch):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from finished_steps import result
-from sessions import Stage, play
 
 from overlap.core import ClusterFigures, NodeFigures
 from overlap.pipeline.learning import StepResult
@@ -94,20 +93,3 @@ def test_what_nodes_did_in_a_step_is_in_its_row_and_names_them_in_a_file(run: Ru
     assert (row["nodes/judged"], row["nodes/busy_share"]) == (5, 0.5)
     (line,) = read_json_lines(run.nodes)
     assert [(node["node"], node["judged"]) for node in line["worst"]] == [("n", 5)]
-
-
-def test_what_is_added_to_the_recorders_step_happens_once_after_each_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The place that docs/contributing.md names for something after each step: its row is on the disk by then."""
-    seen: list[tuple[int, int, bool]] = []
-    step = Recorder.step
-
-    async def with_a_callback(self: Recorder, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
-        await step(self, result, extra)
-        rows = read_json_lines(self._run.metrics)
-        seen.append((result.batch.step, rows[-1]["step"], len(rows) == len(self.rows)))
-
-    monkeypatch.setattr(Recorder, "step", with_a_callback)
-    play(Stage(tmp_path, monkeypatch, "run.steps=3").session())
-    assert seen == [(n, n, True) for n in (1, 2, 3)]

@@ -7,9 +7,7 @@ import re
 import pytest
 from places import ROOT
 
-from overlap.core.errors import StoppedError
 from overlap.record.run_summary import RunExit
-from overlap.run.restarts import reason_of
 
 
 @pytest.mark.parametrize("member", RunExit)
@@ -21,18 +19,6 @@ def test_the_documentation_has_a_row_for_every_end_and_no_other() -> None:
     page = (ROOT / "docs" / "training.md").read_text("utf-8")
     table = page.partition("| `exit` begins with |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE) == [member.value for member in RunExit]
-
-
-@pytest.mark.parametrize(
-    ("error", "member"),
-    [
-        (StoppedError("x"), RunExit.STOPPED),
-        (KeyboardInterrupt(2), RunExit.INTERRUPTED),
-        (ValueError("finished"), RunExit.ERROR),
-    ],
-)
-def test_what_ended_a_run_early_has_its_words(error: BaseException, member: RunExit) -> None:
-    assert RunExit.of(reason_of(error)) is member
 
 
 def test_no_other_module_has_these_words_of_its_own() -> None:

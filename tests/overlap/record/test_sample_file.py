@@ -14,7 +14,7 @@ from made_run import made_run
 from overlap.core.errors import ConfigError
 from overlap.inspect.run_data import load_run
 from overlap.record import sample_file
-from overlap.record.row_shapes import BulkRow, GroupRow, HeadRow, unpacked_floats, unpacked_ints
+from overlap.record.row_shapes import BulkRow, GroupRow, HeadRow
 from overlap.record.sample_file import SampleFile
 
 
@@ -42,15 +42,6 @@ def test_a_torn_last_line_is_left_out_until_it_is_whole(tmp_path: Path) -> None:
     assert len(samples) == 2
 
 
-def test_a_file_that_a_restart_has_cut_is_read_anew(tmp_path: Path) -> None:
-    path = tmp_path / "trajectories.jsonl"
-    path.write_text(_line(1) + _line(2))
-    samples = SampleFile(path)
-    assert len(samples) == 2
-    path.write_text(_line(7))
-    assert [row["step"] for row in samples] == [7]
-
-
 def test_a_file_that_was_cut_and_has_grown_longer_since_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "trajectories.jsonl"
     path.write_text(_line(1) + _line(2))
@@ -58,10 +49,6 @@ def test_a_file_that_was_cut_and_has_grown_longer_since_is_read_anew(tmp_path: P
     assert len(samples) == 2
     path.write_text(_line(1) + _line(3) + _line(4) + _line(5))
     assert [row["step"] for row in samples] == [1, 3, 4, 5]
-
-
-def test_a_missing_file_has_no_samples(tmp_path: Path) -> None:
-    assert len(SampleFile(tmp_path / "none.jsonl")) == 0
 
 
 def test_the_rows_of_a_run_are_those_that_are_documented(tmp_path: Path) -> None:
@@ -77,11 +64,6 @@ def test_a_line_that_is_no_sample_is_named_by_its_number(tmp_path: Path, line: s
     path.write_text(_line(1) + line)
     with pytest.raises(ConfigError, match=r"line [23] holds no sample"):
         SampleFile(path).heads()
-
-
-def test_numbers_per_token_come_back_from_their_text() -> None:
-    assert list(unpacked_ints("AQAAAAIAAAA=")) == [1, 2]
-    assert list(unpacked_floats("AACAPw==")) == [1.0]
 
 
 def _without(name: str) -> str:
