@@ -80,7 +80,6 @@ ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of d
     ("overrides", "data", "told"),
     [
         (["run.seed=1"], DATA, OTHER.format("run.seed was 0, is 1")),
-        (["rollout.samples_per_group=4"], DATA, OTHER.format("rollout.samples_per_group was 8, is 4")),
         (["model.policy=other"], DATA, OTHER.format("model.policy was 'smollm2-135m-instruct', is 'other'")),
         (
             ["learn.kl_coef=0.1", "learn.reference=teacher"],
@@ -93,7 +92,6 @@ ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of d
             OTHER.format("data.options was {}, is {'tests_per_problem': 3}"),
         ),
         (["run.seed=5", "learn.lr=1e-3", "run.steps=90"], TAMPERED, OTHER.format(ALL + ".*")),
-        ([], TAMPERED, OTHER.format(r"the problems of data\.train was .*")),
         (["run.steps=2"], DATA, r"run\.steps=2: the run already took 2 steps; ask for more"),
     ],
 )
@@ -160,15 +158,12 @@ def test_a_checkpoint_that_the_learner_cannot_load_is_refused_before_anything_is
     RunDir.reopen(run).close()  # the lock is free again
 
 
-@pytest.mark.parametrize("template", ["nothing-there", "", "runs/{time}"])
-def test_where_there_is_no_run_there_is_nothing_to_resume(template, tmp_path, monkeypatch):
+def test_where_there_is_no_run_or_no_checkpoint_there_is_nothing_to_resume(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"run\.dir="):
-        stored_config(template)
+    for template in ("nothing-there", "", "runs/{time}"):
+        with pytest.raises(ConfigError, match=r"run\.dir="):
+            stored_config(template)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_without_a_checkpoint_says_what_would_have_made_one(tmp_path):
     RunDir.create(str(tmp_path / "run"), Config().to_dict()).close()
     with pytest.raises(ConfigError, match=r"no complete checkpoint.*run\.save_every=N"):
         resumed(tmp_path / "run")
