@@ -20,7 +20,7 @@ from overlap.record.json_lines import JsonLines
 from overlap.record.timing import judged, run_span
 
 if TYPE_CHECKING:
-    from overlap.core import Group, Scored, Trajectory
+    from overlap.core import Group
     from overlap.pipeline.learning import StepResult
 
 STAGES = ("generate", "verify", "collect", "learn", "load", "evaluate")
@@ -62,14 +62,17 @@ class Tracer:
         batch, report = result.batch, result.report
         if batch.step % (1 << self.position[0] // WINDOW_BYTES):
             return
-        for scored in sorted(batch.all_samples, key=lambda s: s.trajectory.finished_s):
-            self._generated(scored.trajectory)
+        for made in sorted((s.trajectory for s in batch.all_samples), key=lambda t: t.finished_s):
+            args = {"prompt": made.request.prompt.id, "tokens": made.sampled, "finish": made.finish}
+            self.span("generate", made.started_s, made.finished_s, made.id, **args)
         for scored in sorted(judged(batch.all_samples), key=lambda s: s.finished_s):
-            self._verified(scored)
+            verdict, node = scored.failure, ""
+            if scored.judgement:
+                verdict, node = str(scored.judgement.verdict), scored.judgement.node
+            self.span("verify", *run_span(scored), scored.id, reward=scored.reward, verdict=verdict, node=node)
         for group in sorted((g for g in (*batch.groups, *batch.dropped) if judged(g.samples)), key=_completed_s):
             first_s = min(s.finished_s for s in judged(group.samples))
-            args = {"rewards": group.rewards, "dropped": group.dropped}
-            self.span("collect", first_s, _completed_s(group), f"group {group.id}", **args)
+            self.span("collect", first_s, _completed_s(group), f"group {group.id}", dropped=group.dropped)
         if report:
             self.span("learn", *result.learn_span, f"step {batch.step}", groups=len(batch.groups))
             self.span("load", *result.sync_span, f"version {report.version}")
@@ -112,28 +115,6 @@ class Tracer:
                 self._file.append_lines(b"\n]\n")
         finally:
             self._file.close()
-
-    def _generated(self, trajectory: Trajectory) -> None:
-        args: dict[str, Any] = {
-            "prompt": trajectory.request.prompt.id,
-            "tokens": trajectory.sampled,
-            "finish": trajectory.finish,
-            "versions": [span.version for span in trajectory.spans],
-        }
-        if (used := trajectory.used) is not None:
-            args |= {"turns": used.turns, "branches": len(trajectory.branches)}
-        self.span("generate", trajectory.started_s, trajectory.finished_s, trajectory.id, **args)
-
-    def _verified(self, scored: Scored) -> None:
-        args: dict[str, Any] = {
-            "reward": scored.reward,
-            "verdict": str(scored.judgement.verdict) if scored.judgement else scored.failure,
-            "queue_s": scored.started_s - scored.queued_s,
-        }
-        began_s, ended_s = run_span(scored)
-        if scored.judgement and (node := scored.judgement.node):
-            args |= {"node": node, "back_s": scored.finished_s - ended_s}
-        self.span("verify", began_s, ended_s, scored.id, **args)
 
     def _row(self, stage: str, start_s: float, end_s: float) -> int:
         """The thread id of a row that is free. A lane is a process to Perfetto, so that its rows fold together."""

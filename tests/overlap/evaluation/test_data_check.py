@@ -120,7 +120,7 @@ def test_our_own_fault_is_told_as_that_and_is_no_finding_of_the_data() -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_a_problem_that_can_judge_no_program_is_a_finding(name: str) -> None:
     report = check(prompt("1", name, empty=name, example=name), prompt("2", empty=name))
-    assert not any(finding.clean for finding in report.findings)
+    assert not any(not finding.faults for finding in report.findings)
     assert report.lines() == [
         "1 of 2 problems bring a reference, 1 of those are rejected",
         f"  1 {name}, first rows.jsonl:1 (its checker crashed)",

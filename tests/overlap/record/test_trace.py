@@ -135,5 +135,4 @@ def test_a_judgement_of_another_machine_is_drawn_as_it_ran_there_with_its_node(p
     tracer.close()
     (shown,) = [event for event in drawn(path) if event["cat"] == "verify"]
     assert (shown["ts"], shown["dur"]) == (2.5e6, 1.5e6)
-    told = {name: shown["args"][name] for name in ("node", "queue_s", "back_s")}
-    assert told == {"node": node, "queue_s": 0.5, "back_s": 0.25}
+    assert shown["args"]["node"] == node
