@@ -16,7 +16,7 @@ from overlap.record.progress import Progress
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
-from overlap.record.timing import Row, result_timing
+from overlap.record.timing import Row, step_times
 from overlap.record.trace import Tracer
 from overlap.record.traffic import Traffic
 
@@ -84,11 +84,11 @@ class Recorder:
     async def step(self, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
         """Record one step, with ``extra`` columns in its row."""
         ended_s = result.parity_span[1]
-        timing = result_timing(result, (self._began_s, ended_s), engine_spans=self.traffic.pop_engine_spans())
+        times = step_times(result, (self._began_s, ended_s), self.traffic.pop_engine_spans())
         self._began_s = self._evaluation[1] if self._evaluation else ended_s
         nodes = self.traffic.pop_nodes()
         beside = node_row(nodes) | episode_row(result, self.traffic.pop_moved()) | dict(extra or {})
-        row = step_row(result, timing, extra=beside)
+        row = step_row(result, times, extra=beside)
         row |= {name: zero for name, zero in self._no_ages.items() if name not in row}
         self.rows.append(row)
         await asyncio.to_thread(self._write, result, row, nodes)

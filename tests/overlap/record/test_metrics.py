@@ -20,13 +20,13 @@ from overlap.pipeline.control import LoopState
 from overlap.pipeline.learning import StepResult
 from overlap.record import metrics
 from overlap.record.metrics import WORST, episode_row, node_row, step_row, worst_nodes_line
-from overlap.record.timing import result_timing
+from overlap.record.timing import step_times
 
 LOOP = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
 
 
 def row_of(made: StepResult, began: float = 0.0, extra: dict[str, float] | None = None) -> metrics.Row:
-    return step_row(made, result_timing(made, (began, made.parity_span[1])), extra=extra)
+    return step_row(made, step_times(made, (began, made.parity_span[1]), []), extra=extra)
 
 
 def test_a_row_counts_the_samples_of_dropped_groups_too():

@@ -9,7 +9,8 @@ import pytest
 
 from overlap.core.json_types import to_json_types
 from overlap.record.progress import final_table
-from overlap.record.report import TIMINGS, summary
+from overlap.record.report import summary
+from overlap.record.timing import TIMINGS
 
 
 def rows(count: int) -> list[dict[str, float]]:
