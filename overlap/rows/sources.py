@@ -82,7 +82,7 @@ def _file(path: Path, field: str) -> Rows:
     with (
         refusing(field, str(path), "cannot be read", f"give {_KINDS}", UNREADABLE),
         path.open("rb") as raw,
-        unpacked(raw) as file,
+        unfolded(raw) as file,
     ):
         first = file.peek(1 << 12)
         start = first.decode("utf-8", "replace").lstrip(_BOM).lstrip()
@@ -103,7 +103,7 @@ def _file(path: Path, field: str) -> Rows:
             raise ConfigError(field, str(path), f"holds neither JSON nor Parquet; give {_KINDS}")
 
 
-def unpacked(raw: io.BufferedReader) -> io.BufferedReader:
+def unfolded(raw: io.BufferedReader) -> io.BufferedReader:
     """A file, or what a file that is packed by gzip holds."""
     return io.BufferedReader(gzip.GzipFile(fileobj=raw)) if raw.peek(2)[:2] == _GZIP else raw
 

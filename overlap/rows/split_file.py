@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from overlap.rows.row import DUPLICATE, SourceRow, Unusable
-from overlap.rows.sources import UNREADABLE, Rows, jsonl, source_rows, unpacked
+from overlap.rows.sources import UNREADABLE, Rows, jsonl, source_rows, unfolded
 
 SPLIT_COLUMNS = frozenset({"id", "split", "source"})
 SPLIT_NAMES = ("train", "heldout", "dropped")
@@ -34,7 +34,7 @@ def is_split_file(source: str) -> bool:
 
 def first_row(path: Path, raw: io.BufferedReader) -> SourceRow | None:
     """The first row of a file of lines that can be read, if there is one."""
-    return next((row for row in jsonl(path, unpacked(raw)) if isinstance(row, SourceRow)), None)
+    return next((row for row in jsonl(path, unfolded(raw)) if isinstance(row, SourceRow)), None)
 
 
 def split_entries(
