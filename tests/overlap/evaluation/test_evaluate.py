@@ -14,7 +14,7 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.core.errors import ConfigError, EngineError, StageError
-from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k, tallied
+from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.evaluation.history import row as evaluation_row
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
@@ -77,14 +77,6 @@ def test_of_rewards_that_are_no_passes_the_mean_is_told_and_no_pass_rate() -> No
     assert not [name for name in evaluation_row(figures) if "pass_at" in name]
     assert paired_change(before, after).value == pytest.approx((0.25 + 0.5) / 2)
     assert PassRate.from_dict(json.loads(json.dumps(asdict(before)))) == before
-
-
-@pytest.mark.parametrize(("rewards", "measure"), [((0.0, 1.0, None), "pass@1"), ((0.0, 0.3), "mean reward")])
-def test_rewards_decide_what_is_measured(rewards: tuple[float | None, ...], measure: str) -> None:
-    request = Request(0, 0, fake_prompts(1)[0])
-    blank = Trajectory(request, (), (), "", "stop", (), 0.0, 0.0)
-    found = PassRate(tallied(Scored(blank, reward) for reward in rewards))
-    assert (found.measure, found.estimate.value) == (measure, pytest.approx(0.5 if measure == "pass@1" else 0.15))
 
 
 def measured(work: Callable[[FakeGenerator], object], **fakes: float) -> object:

@@ -154,13 +154,6 @@ def a_full_row() -> dict[str, float]:
     return row_of(made, extra=beside | node_row(ClusterFigures(1.0, ())) | episode_row(made, 2))
 
 
-def test_requests_of_episodes_are_counted_by_parameter():
-    row = a_full_row()
-    names = ("refused", "refused_n", "refused_context", "ignored_tool_choice", "rerendered_tokens")
-    per_episode = [row[f"episode/{name}"] / row["episode/refused_context"] for name in names]
-    assert per_episode == [3, 2, 1, 4, 5]
-
-
 @pytest.mark.promise("documents")
 def test_every_metric_has_its_line_in_the_documentation_and_every_line_is_of_a_metric():
     """Also one that a step has seldom: the names in the source count."""

@@ -50,13 +50,12 @@ def test_a_reader_that_has_gone_ends_a_command_as_it_ends_others(tmp_path: Path)
         out.write("x")
 
 
-@pytest.mark.parametrize("out", ["-", "/dev/stdout", "/dev/fd/1"])
-def test_a_report_or_a_schedule_goes_to_standard_output_and_what_is_said_of_it_to_stderr(
-    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+def test_a_report_goes_to_standard_output_and_what_is_said_of_it_to_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
     run = made_run(tmp_path / "run", steps=2, groups=2, samples=2, heldout=0)
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["report", str(run), str(run), "--out", out]) == 0
+    assert cli.main(["report", str(run), str(run), "--out", "-"]) == 0
     told = capfd.readouterr()
     assert (told.out[:15], told.out.count("<!doctype html>")) == ("<!doctype html>", 1)
     assert told.out.rstrip().endswith("</html>")

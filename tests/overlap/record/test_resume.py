@@ -103,15 +103,6 @@ def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, ov
     assert contents(run) == before
 
 
-def test_a_run_of_somebody_elses_is_refused_in_one_line(run, monkeypatch):
-    def forbidden(self):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "exists", forbidden)
-    with pytest.raises(ConfigError, match=r"run\.dir=.*cannot be read \(Permission denied\)"):
-        stored_config(str(run))
-
-
 def test_what_may_go_on_may_be_asked_for_and_nothing_is_touched(run):
     before = contents(run)
     check_reopen(config(run, "run.seed=1"), DATA, fits=fits, with_changes=True)

@@ -202,16 +202,6 @@ def test_the_first_failed_tests_are_shown_at_length_and_the_others_short() -> No
     assert failed[0]["input"]["sha256"] == Excerpt.of(long + "40").sha256
 
 
-def test_an_excerpt_of_a_further_failed_test_is_shortened_again() -> None:
-    """Whole ones get a digest; that of longer ones stays that of the whole."""
-    cases = [case(n, got=Excerpt.of("y" * 700)) for n in range(4)] + [case(4, got=Excerpt.of("z" * 7000))]
-    got = [test["got"] for test in row(judged(*cases), program_of=lambda *_: None)["tests"]]
-    assert got[:3] == ["y" * 700] * 3
-    assert (got[3]["bytes"], got[3]["sha256"]) == (700, Excerpt.of("y" * 700, 10).sha256)
-    assert (got[4]["bytes"], got[4]["sha256"]) == (7000, Excerpt.of("z" * 7000).sha256)
-    assert all(len(text["head"]) + len(text["tail"]) <= OTHER_CHARS for text in got[3:])
-
-
 def test_an_advantage_is_told_where_something_was_learned_from_it() -> None:
     samples = (scored(0, 0, 1.0), scored(0, 1, 0.0), scored(0, 2, None))
     kept = replace(group(0, *samples), advantages=(0.5, -0.5, 0.0), punishments=(-0.1, 0.0, 0.0))
