@@ -1,7 +1,7 @@
 """From the SmolLM2 GGUF file to a Hugging Face checkpoint: bf16 safetensors, tokenizer, chat template.
 
-transformers unpacks the Llama model, whose weights are in 4- and 8-bit blocks, bit for bit as ``gguf`` does; of the
-tokenizer it loses that every digit is a token, so the byte-level BPE is taken over field by field.
+transformers unpacks the Llama model, whose weights are in 4- and 8-bit blocks. Its tokenizer of the file splits runs of
+blanks otherwise than SmolLM2's own, so the byte-level BPE is taken over field by field.
 """
 
 from __future__ import annotations

@@ -62,10 +62,6 @@ class Progress:
         self.console.note(text)
         self._show(text)
 
-    def report_line(self, text: str) -> None:
-        """Print a line, above the bar if there is one."""
-        self.console.print(text)
-
     def live(self, text: str) -> None:
         """Show progress within a step, e.g. "verified 31/64": on a terminal only, and cheap to call often."""
         if self._bar is not None and self._clock() - self._shown_s >= self.LIVE_S:
