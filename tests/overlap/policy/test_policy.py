@@ -44,7 +44,7 @@ def conversions(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         (folder / "model.safetensors").write_bytes(b"weights of " + gguf_path.name.encode())
         (folder / "config.json").write_text("{}")
 
-    monkeypatch.setattr("overlap.policy.gguf.convert_gguf", convert)
+    monkeypatch.setattr(policy, "convert_gguf", convert)
     monkeypatch.setattr(policy, "_shipped_gguf", lambda: (Path("model.gguf"), "1.0"))
     return asked
 
@@ -211,7 +211,7 @@ def test_a_conversion_that_dies_leaves_nothing_behind(conversions: list[Path], m
         (folder / "model.safetensors").touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("overlap.policy.gguf.convert_gguf", die)
+    monkeypatch.setattr(policy, "convert_gguf", die)
     with pytest.raises(ConfigError, match=r"OVERLAP_CACHE=.*No space left on device.*set OVERLAP_CACHE"):
         resolve_policy(DEFAULT_POLICY)
     assert cached_entries() == []

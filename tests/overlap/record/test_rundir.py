@@ -16,12 +16,10 @@ from finished_steps import group, result, scored
 
 from overlap.config.fields import Config
 from overlap.core import Batch, Prompt
-from overlap.core.errors import RunDirError
 from overlap.record.checkpoint import RunState
 from overlap.record.json_lines import read_json_lines
 from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
-from overlap.record.write_failures import WriteFailures
 
 CFG = Config().to_dict()
 
@@ -151,22 +149,3 @@ def test_rows_that_could_not_be_written_are_written_when_there_is_room_again(run
     assert [row["step"] for row in read_json_lines(run.metrics)][:2] == [1, 2]
     assert not any("metrics" in line for line in run.failures)
     assert "metrics.jsonl is written again, and nothing of it is missing" in told
-
-
-def test_a_report_says_since_when_and_how_often():
-    failures = WriteFailures()
-    told: list[str] = []
-    failures.add("trace.json", "No space left on device")
-    failures.report_to(told.append)
-    failures.step = 7
-    for _ in range(2):
-        with failures.tolerate_write_errors("events"):
-            raise RunDirError("cannot write x: y") from OSError(errno.EROFS, "Read-only file system")
-    assert told == [
-        "trace.json is not being written: No space left on device; the run goes on without it",
-        "events is not being written: Read-only file system; the run goes on without it",
-    ]
-    assert list(failures) == [
-        "trace.json (No space left on device; 1 time from the start on)",
-        "events (Read-only file system; 2 times from step 7 on)",
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import defaultdict
 from itertools import accumulate, pairwise
@@ -14,7 +13,6 @@ import pytest
 from finished_steps import group, result, scored
 
 from overlap.core import StepReport
-from overlap.core.errors import RunDirError
 from overlap.record.trace import Tracer
 
 REQUIRED = {"X": {"name", "cat", "ts", "dur", "pid", "tid", "args"}, "M": {"name", "pid", "tid", "args"}}
@@ -74,26 +72,6 @@ def test_a_killed_run_leaves_a_trace_that_lacks_nothing_but_the_bracket(path, tr
     for _ in range(2):
         tracer.close()
     assert len(json.loads(path.read_text())) == 3 + 4  # with the names of the lane and its row
-
-
-def test_a_full_disk_is_one_clear_error_and_what_was_written_stays_loadable(path, tracer, monkeypatch):
-    tracer.span("learn", 0, 1, "first")
-    tracer.flush()
-    real, left = os.write, [20]
-
-    def nearly_full(fd: int, data: bytes) -> int:
-        if not left:
-            raise OSError(28, "No space left on device")
-        return real(fd, data[: left.pop()])
-
-    tracer.span("learn", 1, 2, "second")
-    monkeypatch.setattr(os, "write", nearly_full)
-    with pytest.raises(RunDirError, match=r"trace\.json: No space left on device"):
-        tracer.flush()
-    monkeypatch.undo()
-    tracer.span("verify", 2, 3, "third")
-    tracer.close()
-    assert [e["name"] for e in drawn(path)] == ["first", "third"]
 
 
 def test_a_resumed_run_has_one_trace_whose_time_goes_on(path):
