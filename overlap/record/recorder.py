@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from overlap.core import ClusterFigures, Scored
 from overlap.pipeline.learning import StepResult
-from overlap.record.metrics import episode_row, node_row, step_row
+from overlap.record.json_lines import json_line
+from overlap.record.metrics import episode_row, node_row, step_row, worst_nodes_line
 from overlap.record.progress import Progress
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
@@ -103,7 +104,7 @@ class Recorder:
     def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
         self._run.step(row)
         if nodes is not None:
-            self._run.nodes_of(result.batch.step, nodes)
+            self._run.append(RunFile.NODES, [json_line(worst_nodes_line(result.batch.step, nodes))])
         learner = result.report.logprobs if result.report else {}
         self._samples.step(result.batch, learner, result.learn_span[0])
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):

@@ -11,19 +11,15 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from overlap.core.json_types import to_json_types
 from overlap.process.atomic import settle_path, write_atomic
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
-from overlap.record.json_lines import JsonLines, json_line, size_until
-from overlap.record.metrics import worst_nodes_line
+from overlap.record.json_lines import JsonLines, size_until
 from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
-
-if TYPE_CHECKING:
-    from overlap.core import ClusterFigures
 
 
 class RunDir:
@@ -122,22 +118,11 @@ class RunDir:
                 del self._late[0]
             self.failures.recovered(str(RunFile.METRICS))
 
-    def nodes_of(self, step: int, figures: ClusterFigures) -> None:
-        """Write the figures of a cluster's nodes in a step to nodes.jsonl, with the names of the worst nodes."""
-        self._add(RunFile.NODES, [json_line(worst_nodes_line(step, figures))])
-
-    def add_samples(self, lines: Iterable[bytes]) -> None:
-        """Write lines of trajectories.jsonl (``SampleRows``)."""
-        self._add(RunFile.TRAJECTORIES, lines)
-
-    def add_groups(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write rows of groups.jsonl."""
-        self._add(RunFile.GROUPS, [b"".join(map(json_line, rows))])
-
-    def _add(self, file: RunFile, lines: Iterable[bytes]) -> None:
+    def append(self, file: RunFile, rows: Iterable[bytes]) -> None:
+        """Write rows, of ``json_line``, to trajectories.jsonl, groups.jsonl or nodes.jsonl."""
         with self.failures.tolerate_write_errors(file):
-            for line in lines:
-                self._lines[file].append_lines(line)
+            for row in rows:
+                self._lines[file].append_lines(row)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, and rows of metrics that could not be written before."""

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from overlap.core import kept_groups
+from overlap.record.json_lines import json_line
 from overlap.record.metrics import solved
+from overlap.record.run_files import RunFile
 from overlap.record.sample_rows import Decode, ProgramOf, SampleNotes, SampleRows
 from overlap.record.timing import mean
 
@@ -49,28 +51,31 @@ class SampleWriter:
         log-probs, by sample.
         """
         groups = sorted((*batch.groups, *batch.dropped), key=lambda group: group.id)
-        self.run.add_groups(group_row("train", batch.step, g.samples, dropped=g.dropped) for g in groups)
+        self._add_groups(group_row("train", batch.step, g.samples, dropped=g.dropped) for g in groups)
         if self.kept != "none":
-            self.run.add_samples(self._step_lines(batch, learner, at_s))
+            self.run.append(RunFile.TRAJECTORIES, self._step_lines(batch, groups, learner, at_s))
 
     def evaluation(self, step: int, samples: Sequence[Scored]) -> None:
         """Write the problems and the kept samples of the evaluation after ``step``; ``samples`` are all of it."""
-        self.run.add_groups(group_row("heldout", step, problem) for problem in by_group(samples))
+        problems = by_group(samples)
+        self._add_groups(group_row("heldout", step, problem) for problem in problems)
         if self.kept != "none":
-            self.run.add_samples(self._heldout_lines(step, samples))
+            self.run.append(RunFile.TRAJECTORIES, self._heldout_lines(step, problems))
+
+    def _add_groups(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.run.append(RunFile.GROUPS, [b"".join(map(json_line, rows))])
 
     def _step_lines(
-        self, batch: Batch, learner: Mapping[str, Sequence[Sequence[float]]], at_s: float
+        self, batch: Batch, groups: Sequence[Group], learner: Mapping[str, Sequence[Sequence[float]]], at_s: float
     ) -> Iterator[bytes]:
         kept, whole = kept_groups(batch) if self.kept == "some" else {}, at_s if self.kept == "all" else None
         rows = SampleRows("train", batch.step, self.decode, self.program_of, whole, self.data)
-        for group in sorted((*batch.groups, *batch.dropped), key=lambda group: group.id):
+        for group in groups:
             if self.kept == "all" or group.id in kept:
                 for sample, notes in notes_of_group(group, kept.get(group.id, ALL), learner, critic=self.critic):
                     yield rows.line(sample, notes)
 
-    def _heldout_lines(self, step: int, samples: Sequence[Scored]) -> Iterator[bytes]:
-        problems = by_group(samples)
+    def _heldout_lines(self, step: int, problems: Sequence[Sequence[Scored]]) -> Iterator[bytes]:
         chosen = spread_evenly(len(problems), HELDOUT_KEPT if self.kept == "some" else len(problems))
         rows = SampleRows("heldout", step, self.decode, self.program_of)
         notes = SampleNotes(HELDOUT if self.kept == "some" else ALL)
