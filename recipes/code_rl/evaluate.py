@@ -151,7 +151,7 @@ class _Told:
         self._progress.live(f"judged {done}/{of}")
         if not self._live and done * 10 // of > self._tenth:
             self._tenth = done * 10 // of
-            self._progress.report_line(f"judged {done}/{of}")
+            self._progress.console.print(f"judged {done}/{of}")
 
 
 def sampling_settings(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[str, Any]:
