@@ -135,9 +135,7 @@ def sample_of(row: Mapping[str, Any], prompt: Prompt, at_s: float) -> Scored:
     if row["prompt_id"] != prompt.id:
         raise ValueError(f"group {row['group']} was of prompt {row['prompt_id']!r}, here it is of {prompt.id!r}")
     stored = row["restore"]
-    asked = dict(stored.get("request", ()))
-    if "stop" in asked:
-        asked["stop"] = tuple(asked["stop"])
+    asked = {**stored["request"], "stop": tuple(stored["request"]["stop"])}
     request = Request(row["group"], row["sample"], prompt, **asked)
     judgement = Judgement.from_json(stored["judgement"]) if stored["judgement"] else None
     if row["reward"] is not None and not math.isfinite(row["reward"]):
@@ -154,18 +152,18 @@ def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Tra
         request=request,
         token_ids=Packed.from_base64("i", row["token_ids"]),
         logprobs=Packed.from_base64("f", row["logprobs"]),
-        text="".join(stored.get("text", row["text"])),
+        text="".join(stored["text"] or row["text"]),
         finish=row["finish"],
         spans=tuple(VersionSpan(*span) for span in row["versions"]),
         started_s=stored["generated"][0] + at_s,
         finished_s=stored["generated"][1] + at_s,
         prompt_ids=Packed.from_base64("i", row["prompt_token_ids"]),
         mask=unpacked_bytes(row.get("mask", "")),
-        turns=stored.get("turns", 1),
+        turns=stored["turns"],
         forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
-        failure="".join(stored.get("unscored", "")),
-        cached_tokens=stored.get("cached_tokens", 0),
-        used=Used(*stored["used"]) if stored.get("used") else None,
+        failure="".join(stored["unscored"]),
+        cached_tokens=stored["cached_tokens"],
+        used=Used(*stored["used"]) if stored["used"] else None,
     )
     count, mask = len(found.token_ids), found.mask
     fits = len(found.logprobs) == count == len(mask or found.token_ids) and set(mask) <= {0, 1}

@@ -13,7 +13,7 @@ answer:
 
 "restore": {"data": "1f6c...", "generated": [-12.5, -2.0], "verified": [-1.5, -1.0, -0.5], "judgement": {...}, ...}
 
-It has what the columns for people lack; fields with their default are left out. Times are seconds before the row was
+It has what the columns for people lack. Times are seconds before the row was
 made (of a step: before it was trained on), because the reader has another clock. Of a request's prompt the id is
 stored alone: the order of prompts follows from the seed and the number of the group.
 """
@@ -22,18 +22,18 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from overlap.core import Packed, Request, Trajectory
+from overlap.core import Packed
 from overlap.record.json_lines import json_line
 from sandbox.core.excerpt import Excerpt
 from sandbox.core.nouns import Program, Verdict
 from sandbox.core.problem import Problem
 
 if TYPE_CHECKING:
-    from overlap.core import Prompt, Scored, Split
+    from overlap.core import Prompt, Scored, Split, Trajectory
     from sandbox.core.nouns import CaseResult
 
 SCHEMA = 3
@@ -47,6 +47,8 @@ OTHER_CHARS = 120
 MESSAGE_CHARS = 500
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """Two lone surrogates side by side, which JSON would read back as one character."""
+_PLACE = ("group", "sample", "prompt")
+"""Fields of a request that the head of its row has."""
 Decode = Callable[["Prompt"], str]
 """Gives a prompt's text."""
 ProgramOf = Callable[["Prompt", str], tuple[Problem, Program] | None]
@@ -263,10 +265,9 @@ def _shorter(excerpt: Excerpt | None, limit: int) -> Any:
 def _restore_column(scored: Scored, at_s: float, data: str) -> dict[str, Any]:
     """The column of a sample whose row is made at ``at_s``; ``data`` is the digest of all prompts of its run."""
     request, judgement = scored.trajectory.request, scored.judgement
-    asked = {f.name: getattr(request, f.name) for f in fields(Request) if f.name not in ("group", "sample", "prompt")}
     return {
         "data": data,
-        **_set("request", _unlike_default(Request, asked)),
+        "request": {f.name: getattr(request, f.name) for f in fields(request) if f.name not in _PLACE},
         **_restore_branch(scored.trajectory, at_s),
         "failure": _text(scored.failure),
         "verified": [t - at_s if t else None for t in (scored.queued_s, scored.started_s, scored.finished_s)],
@@ -278,20 +279,12 @@ def _restore_branch(branch: Trajectory, at_s: float) -> dict[str, Any]:
     """The same of one branch of an episode."""
     return {
         "generated": [branch.started_s - at_s, branch.finished_s - at_s],
-        **_set("text", _HALVES.search(branch.text) and [*branch.text]),
-        **_unlike_default(Trajectory, {"turns": branch.turns, "cached_tokens": branch.cached_tokens}),
-        **_set("unscored", _text(branch.failure)),
-        **_set("used", branch.used and astuple(branch.used)),
+        "text": [*branch.text] if _HALVES.search(branch.text) else None,
+        "turns": branch.turns,
+        "cached_tokens": branch.cached_tokens,
+        "unscored": _text(branch.failure),
+        "used": branch.used and astuple(branch.used),
     }
-
-
-def _set(name: str, value: Any) -> dict[str, Any]:
-    return {name: value} if value else {}
-
-
-def _unlike_default(kind: type[Request | Trajectory], values: Mapping[str, Any]) -> dict[str, Any]:
-    default = {f.name: f.default for f in fields(kind)}
-    return {name: value for name, value in values.items() if value != default[name]}
 
 
 def _text(text: str) -> str | list[str]:
