@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -33,32 +33,11 @@ class _Inner:
         return (1, 2)
 
 
-async def _watched() -> None:
+async def _run(move_to: Callable[[float], None], seen: list[str]) -> list[Span]:
+    """Two requests that overlap, a sleep and a wake while they wait, a failed verdict, a request open at the end."""
     inner: Any = _Inner()
-    seen: list[str] = []
     traffic = Traffic(seen.append)
     generator: Any = traffic.generator(inner)
-    tasks = [asyncio.create_task(generator.generate(Request(0, k, Prompt("p", (1, 2))))) for k in range(2)]
-    await asyncio.sleep(0)
-    assert (traffic.generating, generator.pids()) == (2, (1, 2))
-    inner.gate.set()
-    trajectories = await asyncio.gather(*tasks)
-    assert traffic.generating == 0
-    assert len(traffic.pop_engine_spans()) == 1
-    with pytest.raises(RuntimeError, match="verifier failed"):
-        await traffic.verifier(inner).score(trajectories[0])
-    assert traffic.verifying == 0
-    assert seen == ["1 generating, 0 verifying", "0 generating, 0 verifying"]
-
-
-def test_counting_what_passes_and_let_everything_else_through():
-    asyncio.run(asyncio.wait_for(_watched(), 20))
-
-
-async def _turns(move_to: Callable[[float], None]) -> list[Span]:
-    """Two requests that overlap, a sleep and a wake while they wait, and a request that is open at the end."""
-    inner, traffic = _Inner(), Traffic(lambda line: None)
-    generator = traffic.generator(cast("Any", inner))
 
     def ask() -> asyncio.Task[Trajectory]:
         return asyncio.create_task(generator.generate(Request(0, 0, Prompt("p", (1, 2)))))
@@ -70,9 +49,13 @@ async def _turns(move_to: Callable[[float], None]) -> list[Span]:
         await change
     second = ask()
     await asyncio.sleep(0)
+    assert (traffic.generating, generator.pids()) == (2, (1, 2))
     move_to(6)
     inner.gate.set()
     await asyncio.gather(first, second)
+    with pytest.raises(RuntimeError, match="verifier failed"):
+        await traffic.verifier(inner).score(first.result())
+    assert (traffic.generating, traffic.verifying) == (0, 0)
     inner.gate.clear()
     move_to(8)
     third = ask()
@@ -86,7 +69,8 @@ async def _turns(move_to: Callable[[float], None]) -> list[Span]:
 
 
 def test_an_engine_is_busy_while_it_has_requests_and_its_cache_is_awake(monkeypatch):
-    at = [1.0]
+    at, seen = [1.0], []
     monkeypatch.setattr(traffic_module, "time", SimpleNamespace(monotonic=lambda: at[0]))
-    spans = asyncio.run(_turns(lambda moment: at.__setitem__(0, moment)))
+    spans = asyncio.run(asyncio.wait_for(_run(lambda moment: at.__setitem__(0, moment), seen), 20))
     assert spans == [(1, 2), (5, 6), (8, 9), (9, 10)]
+    assert seen[:2] == ["1 generating, 0 verifying", "0 generating, 0 verifying"]
