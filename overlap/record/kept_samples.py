@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from overlap.core import Finish, Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
-from overlap.core.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, blaming, refusing
 from overlap.process.atomic import write_atomic
 from overlap.record.row_shapes import unpacked_bytes
 from overlap.record.sample_file import SampleFile, SampleHead
@@ -22,6 +22,7 @@ from sandbox.core.nouns import Judgement
 CARRIED = "carried.jsonl"
 UNREADABLE = (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 """Errors that making a sample of a row raises where the row holds something else."""
+_OLDER, _KEPT = "remove its checkpoint to use an older one", "name what a run has kept"
 SampleKey = tuple[int, int]
 """Group and sample."""
 
@@ -46,12 +47,10 @@ class Carryover:
     def load(cls, folder: Path, count: int) -> Carryover:
         """Read the file of a checkpoint directory, which has ``count`` samples. Raises ConfigError."""
         path = folder / CARRIED
-        try:
+        with blaming("checkpoint"):
             rows = tuple(SampleFile(path))
-        except ConfigError as error:
-            raise _unusable("checkpoint", path, error.way_out) from error
         if len(rows) != count:
-            raise _unusable("checkpoint", path, f"has {len(rows)} of {count} samples")
+            raise ConfigError("checkpoint", str(path), f"has {len(rows)} of {count} samples; {_OLDER}")
         return cls(path, rows)
 
     def scored(self, prompt_of: Callable[[int], Prompt], at_s: float) -> tuple[Scored, ...]:
@@ -81,7 +80,7 @@ class KeptSamples:
             if head.values["split"] != "train":
                 continue
             if place in known:
-                raise _unusable("--from-rollouts", path, f"{head.values['id']} is in the file twice")
+                raise ConfigError("--from-rollouts", str(path), f"{head.values['id']} is in the file twice; {_KEPT}")
             row = file.row(head)
             if "restore" not in row:
                 break
@@ -100,15 +99,8 @@ class KeptSamples:
 
 def restored(row: Mapping[str, Any], prompt: Prompt, at_s: float, field: str, path: Path) -> Scored:
     """``sample_of``; raises ConfigError about ``field``."""
-    try:
+    with refusing(field, str(path), "cannot be read", _OLDER if field == "checkpoint" else _KEPT, UNREADABLE):
         return sample_of(row, prompt, at_s)
-    except UNREADABLE as error:
-        raise _unusable(field, path, f"{type(error).__name__}: {error}") from error
-
-
-def _unusable(field: str, path: Path, why: str) -> ConfigError:
-    way_out = "remove its checkpoint to use an older one" if field == "checkpoint" else "name what a run has kept"
-    return ConfigError(field, str(path), f"cannot be read ({one_line(why)}); {way_out}")
 
 
 def _short(scored: Scored) -> Scored:
