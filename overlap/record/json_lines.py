@@ -59,15 +59,10 @@ class JsonLines:
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
-def json_bytes(value: Any) -> bytes:
-    """JSON of a value of JSON types, in UTF-8."""
-    # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
-    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
-
-
 def json_line(row: Mapping[str, Any]) -> bytes:
-    """A row of JSON types as a line."""
-    return json_bytes(row) + b"\n"
+    """A row of JSON types as a line of UTF-8."""
+    # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
+    return _ENCODER.encode(row).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def whole_lines(file: Iterable[bytes], offset: int = 0) -> Iterator[tuple[int, bytes]]:

@@ -85,7 +85,8 @@ class KeptSamples:
             if "restore" not in row:
                 break
             scored = restored(row, Prompt(row["prompt_id"], ()), 0.0, "--from-rollouts", path)
-            known[place], heads[place], data = _short(scored), head, str(row["restore"].get("data", ""))
+            known[place] = replace(scored, trajectory=_shortened(scored.trajectory), judgement=None)
+            heads[place], data = head, str(row["restore"].get("data", ""))
         else:
             if known:
                 return cls(path, data, known, heads)
@@ -103,13 +104,10 @@ def restored(row: Mapping[str, Any], prompt: Prompt, at_s: float, field: str, pa
         return sample_of(row, prompt, at_s)
 
 
-def _short(scored: Scored) -> Scored:
-    """A sample with the data that decide whether its group is trained on, and its age: not the data to learn."""
-    return replace(scored, trajectory=_shortened(scored.trajectory), judgement=None)
-
-
 def _shortened(trajectory: Trajectory) -> Trajectory:
-    """Keep two of several sampled tokens: a response of one may have nothing in the loss (``truncated=bootstrap``)."""
+    """Keep the data that decide whether a group is trained on, and its age, not the data to learn: two of several
+    sampled tokens, since a response of one may have nothing in the loss (``truncated=bootstrap``).
+    """
     sampled = trajectory.trained
     return replace(
         trajectory,

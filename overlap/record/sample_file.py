@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from overlap.core.errors import ConfigError, count_of, refusing
+from overlap.core.errors import ConfigError, refusing
 from overlap.record.json_lines import whole_lines
 from overlap.record.row_shapes import HEAD, check_bulk, check_form
 
@@ -103,9 +103,6 @@ class SampleFile:
         with refusing("RUN", path, f"{row['id']} is no sample", "remove its line", (ValueError,)):
             check_bulk(row)
         return {**head.values, **row}
-
-    def __repr__(self) -> str:
-        return f"SampleFile({str(self.path)!r}: {count_of(len(self), 'sample')})"
 
     def __len__(self) -> int:
         return len(self.heads())
