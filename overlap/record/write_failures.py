@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,14 +16,13 @@ class WriteFailures:
         """The step whose files are being written."""
         self.report_line: Callable[[str], None] = lambda line: None
         """Gets lines for a person."""
-        self._found: dict[str, tuple[str, int]] = {}
-        """By file, the reason, and the step of its first failure."""
-        self._times = Counter[str]()
+        self._found: dict[str, tuple[str, int, int]] = {}
+        """By file, the reason, the step of its first failure, and how often it failed."""
 
     def report_to(self, report_line: Callable[[str], None]) -> None:
         """From here on call ``report_line`` when a file fails for the first time; those before are reported now."""
         self.report_line = report_line
-        for name, (reason, _) in self._found.items():
+        for name, (reason, _, _) in self._found.items():
             self._report(name, reason)
 
     @contextmanager
@@ -38,21 +36,20 @@ class WriteFailures:
 
     def add(self, name: str, reason: str) -> None:
         """Note that the file ``name`` was not written, for ``reason``."""
-        self._times[name] += 1
         if name not in self._found:
-            self._found[name] = reason, self.step
             self._report(name, reason)
+        reason, step, times = self._found.get(name, (reason, self.step, 0))
+        self._found[name] = reason, step, times + 1
 
     def recovered(self, name: str) -> None:
         """Note that what was missing of ``name`` has been written after all."""
         if self._found.pop(name, None):
-            del self._times[name]
             self.report_line(f"{name} is written again, and nothing of it is missing")
 
     def _report(self, name: str, reason: str) -> None:
         self.report_line(f"{name} is not being written: {reason}; the run goes on without it")
 
     def __iter__(self) -> Iterator[str]:
-        for name, (reason, step) in list(self._found.items()):
+        for name, (reason, step, times) in list(self._found.items()):
             when = f"from step {step} on" if step else "from the start on"
-            yield f"{name} ({reason}; {count_of(self._times[name], 'time')} {when})"
+            yield f"{name} ({reason}; {count_of(times, 'time')} {when})"
