@@ -69,9 +69,9 @@ def _tensors(state: Path, zero_stage: int, cfg: Config) -> dict[str, Any]:
     """Full tensors of the policy by their names in it, in its number type."""
     import torch
 
-    from overlap.learner.zero.backend import ZeroBackend
+    from overlap.learner.zero.checkpoints import saved_tensors
 
-    found = ZeroBackend(cfg).saved_tensors(state / TAG, zero_stage)
+    found = saved_tensors(state / TAG, zero_stage)
     dtype = getattr(torch, cfg.dtype)
     return {n.removeprefix(_PREFIX): t.to(dtype).clone() for n, t in found.items() if n.startswith(_PREFIX)}
 

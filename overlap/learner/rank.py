@@ -12,11 +12,11 @@ import sys
 import traceback
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from overlap.core.errors import LearnerDiedError, OverlapError, RunDirError
+from overlap.learner.processes import RankSpec
 from overlap.learner.rendezvous import Rendezvous
-from overlap.learner.spec import RankSpec
 from overlap.process.calls import CANCEL, RemoteCall, RemoteReply, encode_message, receive_message
 from overlap.process.process_tree import bind_to_parent, leave
 from overlap.process.run_environment import PARENT
@@ -40,24 +40,35 @@ def main() -> int:
             return 0
         if call.name == CANCEL:  # one after the other, and all ranks alike: what was begun is ended
             continue
+        kind: Literal["ok", "error", "dead"] = "ok"
+        value: Any = None
         try:
             if call.name == "meet":
                 value = _meet(*call.args)
             elif call.name == "start":
-                commands, value = _start(*call.args), None
+                commands = _start(*call.args)
             else:
                 value = getattr(commands, call.name)(*call.args)
-            with suppress(OSError):  # the log may lie on a full disk
-                sys.stdout.flush()  # a rank is killed in the end
-            sock.sendall(encode_message(RemoteReply(call.number, "ok", value)))
-        except RunDirError as exc:
-            sock.sendall(encode_message(RemoteReply(call.number, "error", exc)))
-        except OverlapError as exc:
-            return _fail(sock, call, str(exc), exc)
-        except Exception:
-            text = traceback.format_exc().strip()
-            said = f"learner rank {os.environ['RANK']} raised {text.splitlines()[-1]}\n{text[-_SHOWN:]}"
-            return _fail(sock, call, text, LearnerDiedError(said))
+        except Exception as error:
+            kind = "error" if isinstance(error, RunDirError) else "dead"
+            value = _fault(error)
+        with suppress(OSError):  # the log may lie on a full disk
+            sys.stdout.flush()  # a rank is killed in the end
+        sock.sendall(encode_message(RemoteReply(call.number, kind, value)))
+        if kind == "dead":
+            return 1
+
+
+def _fault(error: Exception) -> OverlapError:
+    """Return the error that the driver is given: for a fault of the program with the end of its traceback."""
+    known = isinstance(error, OverlapError)
+    text = str(error) if known else traceback.format_exc().strip()
+    if not isinstance(error, RunDirError):
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+    if isinstance(error, OverlapError):
+        return error
+    return LearnerDiedError(f"learner rank {os.environ['RANK']} raised {text.splitlines()[-1]}\n{text[-_SHOWN:]}")
 
 
 def _meet(spec: RankSpec) -> int:
@@ -110,13 +121,6 @@ def _join(spec: RankSpec, device: Any) -> None:
     else:
         where = f"file://{spec.rendezvous}"
         dist.init_process_group(backend, init_method=where, rank=spec.rank, world_size=spec.world, timeout=within)
-
-
-def _fail(sock: socket.socket, call: RemoteCall, text: str, cause: OverlapError) -> int:
-    with suppress(OSError):  # the log may lie on a full disk
-        print(text, file=sys.stderr, flush=True)
-    sock.sendall(encode_message(RemoteReply(call.number, "dead", cause)))
-    return 1
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from overlap.core.errors import LearnerDiedError, LearnerError, one_line
-from overlap.learner.spec import RankSpec
+from overlap.learner.processes import RankSpec
 from overlap.placement.seats import RankSeat
 
 MEET_S = 60.0

@@ -11,30 +11,28 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from overlap.config.fields import Config
-from overlap.core.errors import ConfigError, LearnerError
+from overlap.core.errors import ConfigError, LearnerError, blaming
 from overlap.learner.arrival import ArrivalProbe, applied_share
-from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction
-from overlap.learner.critic_trainer import CriticTrainer
+from overlap.learner.critic import CriticTrainer
 from overlap.learner.kept_logprobs import KeptLogprobs
 from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.lora import adapt, alone, without_adapters
-from overlap.learner.loss import TokenLoss, token_loss
-from overlap.learner.losses import policy_loss
+from overlap.learner.losses import TokenLoss, policy_loss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
-from overlap.learner.model import Policy, checkpoint_layers, choose_kernels, load_policy, plain
-from overlap.learner.offload import HostBuffers, ModelMemory, Residency, host_bytes
+from overlap.learner.model import Policy, plain, ready_policy
+from overlap.learner.offload import HostBuffers, ModelMemory, Residency
 from overlap.learner.optimizer import learning_rate, take_step
-from overlap.learner.reference import ReferencePolicy
-from overlap.learner.sequence import SequenceGroup
 from overlap.learner.statistics import Tally
-from overlap.learner.tensors import MicroTensors, to_tensors
+from overlap.learner.tensors import MicroTensors, SequenceGroup, to_tensors
+from overlap.learner.zero.backend import ZeroBackend
 from overlap.weights.full import FullTensors, whole_shape
 
 
@@ -69,7 +67,7 @@ class RankTrainer:
         critic: Path,
         device: torch.device,
         total_updates: int,
-        backend: TrainBackend,
+        backend: ZeroBackend,
         reference: Path | None = None,
     ) -> None:
         self.cfg, self.device, self._backend = cfg, device, backend
@@ -78,17 +76,16 @@ class RankTrainer:
         self.total_updates = total_updates - cfg.critic.warmup_steps * cfg.learn.updates_per_step
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        model = self._load(policy)
-        packs, self.compiled = choose_kernels(model, cfg.learn, device, backend)
-        again = checkpoint_layers(model, cfg.learn)
+        model, packs, self.compiled, again = ready_policy(policy, cfg, device, backend)
         self.critic = None
         if cfg.learn.advantage == "gae":
             self.critic = CriticTrainer(cfg, critic, device, total_updates, backend)
             packs = packs and self.critic.packs
-        self._reference = None
+        other = None
         if cfg.learn.own_reference:
-            self._reference = ReferencePolicy(cfg, reference or policy, device, backend)
-            packs = packs and self._reference.packs
+            with blaming("learn.reference" if cfg.learn.reference else "model.policy"):
+                other = ready_policy(reference or policy, cfg, device, backend, frozen=True)
+            packs = packs and other.packs
         parts = cfg.learn.sequence_parallel
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
@@ -101,8 +98,11 @@ class RankTrainer:
             whole_shape(model.head.weight)[1],
             padded=not packs,
         )
-        if self._reference is not None:
-            self._reference.freeze(backend, model.sequence)
+        self._reference: Any = None
+        if other is not None:
+            other.policy.sequence = model.sequence
+            self._reference_vocabulary, _ = whole_shape(other.policy.head.weight)
+            self._reference = backend.freeze(other.policy)
         self.adapters = adapt(model.policy, cfg.learn)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
@@ -113,14 +113,10 @@ class RankTrainer:
 
     def residency_of(self) -> Residency:
         """Residency by which policy and critic leave the device for each other, and for an engine."""
-        host, beside = HostBuffers(host_bytes), [self._reference.module] if self._reference is not None else []
+        host, beside = HostBuffers(), [self._reference] if self._reference is not None else []
         own = ModelMemory(self.model, host, self.device, beside)
         critic = ModelMemory(self.critic.model, host, self.device) if self.critic is not None else None
         return Residency(self.device, own, critic)
-
-    def _load(self, path: Path) -> Policy:
-        dtype, temperature = getattr(torch, self.cfg.dtype), self.cfg.rollout.temperature
-        return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
         parts = self.cfg.learn.sequence_parallel
@@ -153,7 +149,6 @@ class RankTrainer:
         if not alone:
             with self.residency.policy():
                 told |= self._learn(minis, known, tokens)
-        self.kept.settle()
         return told | self.residency.pop_metrics()
 
     @torch.no_grad()
@@ -237,10 +232,12 @@ class RankTrainer:
         """Log-probs [T] by the reference policy: without one of its own the policy as the run began, when adapters were
         nothing.
         """
+        logprobs: Tensor
         if self._reference is not None:
-            return self._reference(tensors)
+            logprobs = self._reference(tensors.within(self._reference_vocabulary))[0]
+            return logprobs
         with without_adapters(self.model.module.policy):
-            logprobs: Tensor = self.model.module(tensors)[0]
+            logprobs = self.model.module(tensors)[0]
         return logprobs
 
     def _optimize(self) -> float:

@@ -20,12 +20,9 @@ def piece_digest(data: Any) -> bytes:
 
 
 def mapped(path: str, at: int, length: int) -> memoryview:
-    """Bytes of a file, which are read as they are looked at. Raises OSError, also where it ends before."""
+    """Bytes of a file, which are read as they are looked at. Raises OSError."""
     with open(path, "rb") as file:
-        try:
-            return memoryview(mmap.mmap(file.fileno(), at + length, prot=mmap.PROT_READ))[at:]
-        except ValueError:
-            raise OSError(f"{path} ends before byte {at + length}") from None
+        return memoryview(mmap.mmap(file.fileno(), at + length, prot=mmap.PROT_READ))[at:]
 
 
 class Piece(NamedTuple):
@@ -61,22 +58,34 @@ class Piece(NamedTuple):
         return [(self.changed, False), *whole] if self.changed is not None and has == self.base else whole
 
 
-class WeightCopy:
-    """Memory without a name for a copy of ``size`` bytes of weights, opened by ``path``. ``digests`` has the digests of
-    the pieces that are whole, by their offset.
+class WeightMemory:
+    """``size`` bytes of memory without a name (a memfd), so nothing can be left behind. A process of this machine opens
+    it by ``path``.
     """
 
     def __init__(self, size: int) -> None:
-        self.size, self.digests = size, dict[int, bytes]()
+        self.size = size
         self._fd = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, max(size, 1))
-        self._memory = memoryview(mmap.mmap(self._fd, max(size, 1)))
+        self.memory = memoryview(mmap.mmap(self._fd, max(size, 1)))
         self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def close(self) -> None:
+        """Close the memory: no process can open it any more; a process that has it open can still read it."""
+        os.close(self._fd)
+
+
+class WeightCopy(WeightMemory):
+    """Memory for a copy of weights. ``digests`` has the digests of the pieces that are whole, by their offset."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.digests = dict[int, bytes]()
 
     def fill(self, at: int, length: int, data: Any, digest: bytes, *, whole: bool) -> bool:
         """Update a piece; return whether it has that digest then. Each piece one at a time."""
         self.digests.pop(at, None)
-        piece = self._memory[at : at + length]
+        piece = self.memory[at : at + length]
         try:
             if whole:
                 piece[:] = memoryview(data).cast("B")
@@ -88,7 +97,3 @@ class WeightCopy:
             return False
         self.digests[at] = digest
         return True
-
-    def close(self) -> None:
-        """Close the memory: no process can open it any more; a process that has it open can still read it."""
-        os.close(self._fd)

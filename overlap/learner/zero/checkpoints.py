@@ -56,7 +56,10 @@ def save_shards(engine: Any, folder: Path, frozen: Collection[str]) -> None:
 
 
 def saved_tensors(folder: Path, stage: int) -> dict[str, Tensor]:
-    """See ``TrainBackend``. Up to ZeRO 2 the first rank's file has the whole model in its own number type; under ZeRO 3
+    """Full tensors by name out of what ``save_shards`` wrote; needs no process group. Raises OSError, RuntimeError,
+    ValueError or LookupError.
+
+    Up to ZeRO 2 the first rank's file has the whole model in its own number type; under ZeRO 3
     each rank's has a part of the float32 weights, which DeepSpeed puts together.
     """
     found: dict[str, Tensor]

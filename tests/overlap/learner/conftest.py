@@ -14,7 +14,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
         from overlap.learner.correction import CORRECTIONS, CorrectionEntry
 
         entry = CorrectionEntry(CORRECTIONS[name].function, bound)
-        monkeypatch.setattr("overlap.learner.loss.correction", lambda asked: entry)
+        monkeypatch.setattr("overlap.learner.losses.correction", lambda asked: entry)
 
     return give
 

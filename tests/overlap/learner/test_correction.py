@@ -11,8 +11,7 @@ import torch
 from overlap.config.learn import LearnConfig
 from overlap.core.errors import ConfigError
 from overlap.learner.correction import CORRECTIONS, Sampled, correction
-from overlap.learner.loss import token_loss
-from overlap.learner.losses import LOSSES
+from overlap.learner.losses import LOSSES, token_loss
 
 CAP, BOUND = 1.6, 0.15
 CLIP = {"clip_low": 0.05, "clip_high": 0.02}

@@ -14,9 +14,10 @@ from responses import response, some_groups
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.core.errors import ConfigError
-from overlap.learner.critic import ValueHead, load_trunk, read_values
+from overlap.learner.critic import CriticTrainer, Trunk, ValueHead, read_values
 from overlap.learner.gae import gae
-from overlap.learner.micro_batch import MicroBatch, PackedRow, SplitConfig, mini_batches
+from overlap.learner.micro_batch import MicroBatch, PromptGroup, SplitConfig, mini_batches
+from overlap.learner.model import load_policy
 from overlap.learner.tensors import to_tensors
 from overlap.learner.trainer import RankTrainer
 
@@ -64,19 +65,15 @@ def with_a_head(trainer: RankTrainer) -> RankTrainer:
 
 
 def values_of(trunk, head, prompt, tokens):
-    micro = MicroBatch((PackedRow(array("i", prompt), (response(tokens),)),))
+    micro = MicroBatch((PromptGroup(array("i", prompt), (response(tokens),)),))
     with torch.no_grad():
         return read_values(trunk, head, to_tensors(micro))[0]
 
 
-def load(path, dtype=torch.float32, **learn):
-    trunk, _ = load_trunk(path, LearnConfig(**learn), dtype=dtype, device=torch.device("cpu"), backend=PlainBackend())
-    return trunk
-
-
 @pytest.mark.promise("critic")
 def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
-    trunk = load(tiny)
+    policy = load_policy(tiny, dtype=torch.float32, temperature=1.0, device=torch.device("cpu")).policy
+    trunk = Trunk(policy.base_model)
     head = ValueHead(trunk.base.config.hidden_size)
     torch.nn.init.normal_(head.linear.weight)
     tokens = [10, 20, 30, 40, 50]
@@ -88,9 +85,11 @@ def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
     assert not (values_of(trunk, head, [1, 3], tokens) == before).any()
 
 
-def test_a_critic_that_cannot_be_loaded_is_blamed_by_its_own_name(tmp_path):
+def test_a_critic_that_cannot_be_loaded_is_blamed_by_its_own_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
     with pytest.raises(ConfigError, match=r"^critic\.policy=.*cannot be loaded"):
-        load(tmp_path / "nowhere")
+        CriticTrainer(config(), tmp_path / "nowhere", torch.device("cpu"), 1, PlainBackend())
 
 
 # --- advantages ---------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.learner.micro_batch import (
     MicroBatch,
-    PackedRow,
     PromptGroup,
     SplitConfig,
     flatten,
@@ -62,7 +61,7 @@ def test_only_sampled_tokens_are_counted_and_a_fork_is_a_row_behind_its_own_prom
 
 def test_the_tensors_have_the_sampled_tokens_alone_each_where_it_is_predicted() -> None:
     response = group(episode(0), episode(1)).responses[0]
-    tensors = to_tensors(MicroBatch((PackedRow(array("i", (1, 2, 3)), (response,)),)))
+    tensors = to_tensors(MicroBatch((PromptGroup(array("i", (1, 2, 3)), (response,)),)))
     assert tensors.ids.tolist() == [[1, 2, 3, 10, 11, 90, 91, 92, 12]]
     assert tensors.targets.tolist() == [10, 11, 12, 13]
     assert tensors.at.tolist() == [2, 3, 7, 8]
@@ -76,7 +75,7 @@ def test_an_episode_that_was_cut_off_bootstraps_behind_its_last_sampled_token_bu
     cut, fork, whole = found.responses
     assert [cut.counted, fork.counted, whole.counted] == [3, 2, 4]
     assert (cut.advantage, fork.advantage, whole.advantage) == (0.0, 0.0, 0.5)
-    tensors = to_tensors(MicroBatch((PackedRow(array("i", (1, 2, 3)), (cut,)),)))
+    tensors = to_tensors(MicroBatch((PromptGroup(array("i", (1, 2, 3)), (cut,)),)))
     assert tensors.targets.tolist() == [10, 11, 12]
     assert tensors.behind.tolist() == [8]
 

@@ -11,8 +11,7 @@ import torch
 from overlap.config.learn import LearnConfig
 from overlap.core.errors import ConfigError
 from overlap.learner.correction import Sampled
-from overlap.learner.loss import token_loss
-from overlap.learner.losses import LOSSES, policy_loss
+from overlap.learner.losses import LOSSES, policy_loss, token_loss
 
 LENGTHS = (1, 7, 3, 12, 5)
 LOW, HIGH = 0.08, 0.09

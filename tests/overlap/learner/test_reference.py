@@ -81,10 +81,10 @@ def test_padding_that_a_reference_does_not_have_is_taken_for_its_last_token(trai
     made = trainer(tiny, policy=padded)
     tokens = [7, 300, 9]
     d = made.step([PromptGroup(array("i", PROMPT), (response(tokens, 0.0),))])["kl"]
-    known = trainer(tiny)._reference
+    known = trainer(tiny)._reference.policy
     ids = torch.tensor([[*PROMPT, *(min(token, 258) for token in tokens)]])
     with torch.no_grad():
-        slow = known.module.policy(input_ids=ids).logits[0, 1:-1].log_softmax(-1).gather(-1, ids[0, 2:, None])
+        slow = known(input_ids=ids).logits[0, 1:-1].log_softmax(-1).gather(-1, ids[0, 2:, None])
     own = trainer(tiny, policy=padded).logprobs([*PROMPT, *tokens])[1:]
     ratios = torch.tensor(own) - slow[:, 0]
     assert d == pytest.approx(KL_ESTIMATES["k3"](ratios, torch.zeros(())).mean().item(), rel=1e-3)

@@ -14,10 +14,8 @@ import pytest
 from overlap.config.fields import Config
 from overlap.core.errors import LearnerDiedError, LearnerError
 from overlap.learner import rendezvous
-from overlap.learner.processes import RankLife, RankProcesses, far_environment
+from overlap.learner.processes import Here, RankLife, RankProcesses, RankSpec, environment_of
 from overlap.learner.rendezvous import Rendezvous, interface_of, interfaces
-from overlap.learner.site import Here
-from overlap.learner.spec import RankSpec
 from overlap.placement.seats import Placement, RankSeat
 from overlap.process.calls import PackedCall, Peer, decode_message
 
@@ -33,10 +31,10 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def specs(*nodes: str, port: int = 0, address: str = HERE) -> list[RankSpec]:
     seats = tuple(RankSeat(rank, 1, node=node, address=address) for rank, node in enumerate(nodes))
-    world, nowhere = len(nodes), Path("/nowhere")
+    nowhere = Path("/nowhere")
     return [
-        RankSpec(rank, world, nowhere, nowhere, nowhere, Config(), 1, Placement(ranks=seats), port)
-        for rank in range(world)
+        RankSpec(rank, nowhere, nowhere, nowhere, Config(), 1, Placement(ranks=seats), port)
+        for rank in range(len(nodes))
     ]
 
 
@@ -106,7 +104,7 @@ def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_wi
 
 
 def test_what_depends_on_a_ranks_own_machine_is_not_told_by_the_driver() -> None:
-    environments = [far_environment(spec) for spec in specs("", "n1", "n1")]
+    environments = [environment_of(spec) for spec in specs("", "n1", "n1")]
     assert [own["LOCAL_RANK"] for own in environments] == ["0", "0", "1"]
     assert [own["LOCAL_SIZE"] for own in environments] == ["1", "2", "2"]
     assert [own["RANK"] for own in environments] == ["0", "1", "2"]

@@ -12,7 +12,7 @@ import torch
 
 from overlap.config.learn import LearnConfig
 from overlap.learner.correction import Sampled
-from overlap.learner.loss import token_loss
+from overlap.learner.losses import token_loss
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
 from overlap.learner.statistics import METRICS, Tally, ratio_histogram, ratio_quantile
 from overlap.learner.tensors import to_tensors
