@@ -96,7 +96,7 @@ class CriticTrainer:
         self.model = backend.train(trunk, optimizer)
 
     def step(
-        self, minis: Sequence[MiniBatch], costs: Sequence[list[Tensor] | None] = ()
+        self, minis: Sequence[MiniBatch], costs: Sequence[list[Tensor] | None]
     ) -> tuple[list[list[Tensor]], dict[str, float]]:
         """Learn from a batch, an optimizer step for each mini-batch. ``costs`` [T] of its micro-batches on this rank
         are taken off the rewards. Returns the advantages [T] of each mini-batch's micro-batches on this rank, and
@@ -106,7 +106,7 @@ class CriticTrainer:
         before: list[list[Values] | None] = [None, *[self._before(mini) for mini in minis[1:]]]
         made: list[list[Tensor]] = []
         sums, norms = torch.zeros(7, dtype=torch.float64), []
-        for mini, known, taken in zip(minis, before, costs or [None for _ in minis], strict=True):
+        for mini, known, taken in zip(minis, before, costs, strict=True):
             made.append(self._accumulate(mini, known, taken, sums))
             norms.append(self._optimize())
         if self.cfg.learn.normalizes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +35,8 @@ from overlap.learner.tensors import MicroTensors, SequenceGroup, to_tensors
 from overlap.learner.zero.backend import ZeroBackend
 from overlap.weights.full import FullTensors, whole_shape
 
-
-@dataclass(frozen=True, slots=True)
-class KnownTokens:
-    """Known values of a mini-batch before it is learned from, [T] for each micro-batch of this rank: log-probs before
-    the step's first update, a critic's advantages, and log-probs by the reference policy. None: not computed yet.
-    """
-
-    olds: list[Tensor] | None = None
-    advantages: list[Tensor] | None = None
-    references: list[Tensor] | None = None
-
-    def of(self, number: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return the values of one micro-batch."""
-        olds, made, references = (found and found[number] for found in (self.olds, self.advantages, self.references))
-        return olds, made, references
+Known = Sequence[list[Tensor] | None]
+"""Known values of a mini-batch before it is learned from, [T] for each micro-batch of this rank; None: not computed."""
 
 
 class RankTrainer:
@@ -139,42 +126,40 @@ class RankTrainer:
         minis = mini_batches(groups, self._split)
         tokens = sum(mini.counted for mini in minis)
         told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
-        known = [KnownTokens() for _ in minis]
+        advantages: Known = [None for _ in minis]
+        references: Known = advantages
         if self.critic is not None:
-            costs = self._costs(minis, known)
+            references, costs = self._costs(minis)
             with self.residency.critic():
                 advantages, judged = self.critic.step(minis, costs)
-            known = [replace(known_, advantages=made) for known_, made in zip(known, advantages, strict=True)]
             told |= judged
         if not alone:
             with self.residency.policy():
-                told |= self._learn(minis, known, tokens)
+                told |= self._learn(minis, advantages, references, tokens)
         return told | self.residency.pop_metrics()
 
     @torch.no_grad()
-    def _costs(self, minis: Sequence[MiniBatch], known: list[KnownTokens]) -> list[list[Tensor]]:
-        """Amounts that a KL penalty in the reward takes off what a critic is taught, [T] for each micro-batch of this
-        rank; the reference policy's part of it becomes ``known``. Empty without one.
-        """
+    def _costs(self, minis: Sequence[MiniBatch]) -> tuple[Known, Known]:
+        """Log-probs by the reference policy, and what a KL penalty in the reward takes off what a critic is taught."""
         learn = self.cfg.learn
         if not learn.kl_coef or learn.kl_in == "loss":
-            return []
-        costs = []
+            return [None for _ in minis], [None for _ in minis]
+        references, costs = list[list[Tensor]](), list[list[Tensor]]()
         with self.residency.policy():
-            for number, mini in enumerate(minis):
+            for mini in minis:
                 micros = [self._tensors(micro) for micro in self._own(mini)]
-                known[number] = KnownTokens(references=[self._initial(micro) for micro in micros])
+                references.append([self._initial(micro) for micro in micros])
                 news = [self.model.module(micro)[0] for micro in micros]
-                pairs = zip(news, known[number].references or (), strict=True)
+                pairs = zip(news, references[-1], strict=True)
                 costs.append([learn.kl_coef * KL_ESTIMATES[learn.kl_by](*pair) for pair in pairs])
-        return costs
+        return references, costs
 
-    def _learn(self, minis: Sequence[MiniBatch], known: Sequence[KnownTokens], tokens: int) -> dict[str, float]:
+    def _learn(self, minis: Sequence[MiniBatch], advantages: Known, references: Known, tokens: int) -> dict[str, float]:
         before, began = self._arrival.read(), time.monotonic()
-        known = [replace(one, olds=olds) for one, olds in zip(known, self._before(minis), strict=True)]
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
-        for number, (mini, one) in enumerate(zip(minis, known, strict=True)):
-            self._accumulate(mini, one, tally, first=not number)
+        each = zip(minis, self._before(minis), advantages, references, strict=True)
+        for number, (mini, *known) in enumerate(each):
+            self._accumulate(mini, known, tally, first=not number)
             stepped = time.monotonic()
             norms.append(self._optimize())
             optimizer_s += time.monotonic() - stepped
@@ -188,7 +173,7 @@ class RankTrainer:
             "sync/bytes": float(sum(tensor.bytes for tensor in self.sent_tensors().metadata)),
         }
 
-    def _before(self, minis: Sequence[MiniBatch]) -> list[list[Tensor] | None]:
+    def _before(self, minis: Sequence[MiniBatch]) -> Known:
         """Log-probs before the first update of the batch, for each mini-batch; None where nothing needs them.
 
         In the first update the forward pass of the loss gives them. Without a clip nothing is held to them.
@@ -198,12 +183,13 @@ class RankTrainer:
         with torch.no_grad():
             return [None, *[[self.model.module(self._tensors(m))[0] for m in self._own(mini)] for mini in minis[1:]]]
 
-    def _accumulate(self, mini: MiniBatch, known: KnownTokens, tally: Tally, *, first: bool) -> None:
+    def _accumulate(self, mini: MiniBatch, known: Known, tally: Tally, *, first: bool) -> None:
         micros = self._own(mini)
+        columns = [column or [None] * len(micros) for column in known]
         tells = self.rank % self.cfg.learn.sequence_parallel == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
-        for number, micro in enumerate(micros):
-            loss, before = self._token_loss(micro, known.of(number), first)
+        for number, (micro, *own) in enumerate(zip(micros, *columns, strict=True)):
+            loss, before = self._token_loss(micro, *own, first=first)
             if not torch.isfinite(loss.total):
                 raise LearnerError(
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
@@ -216,10 +202,16 @@ class RankTrainer:
                     self.kept.add(micro, before)
 
     def _token_loss(
-        self, micro: MicroBatch, known: tuple[Tensor | None, ...], first: bool
+        self,
+        micro: MicroBatch,
+        old: Tensor | None,
+        advantages: Tensor | None,
+        reference: Tensor | None,
+        *,
+        first: bool,
     ) -> tuple[TokenLoss, Tensor | None]:
         """The loss, and the log-probs [T] before the step, as far as they are known."""
-        tensors, (old, advantages, reference) = self._tensors(micro), known
+        tensors = self._tensors(micro)
         if self.cfg.learn.kl_coef and reference is None:
             reference = self._initial(tensors)
         new, entropy = self.model(tensors, entropy=bool(self.cfg.learn.entropy_coef))

@@ -166,14 +166,6 @@ def test_closing_waits_for_no_call(ranks: Callable[[Use], Any], tmp_path: Path) 
     assert closed(tmp_path) == []
 
 
-def test_ranks_wait_passively_and_the_driver_keeps_its_environment() -> None:
-    before = dict(os.environ)
-    environment = rank_environment(1, 2)
-    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("1", "2")
-    assert dict(os.environ) == before
-
-
 def test_only_ranks_on_a_cpu_keep_the_memory_that_they_free() -> None:
     """On a GPU nothing is made on the CPU but the whole policy, once, while it is read."""
     assert "MALLOC_TRIM_THRESHOLD_" in rank_environment(0, 1)

@@ -152,14 +152,6 @@ def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(sender_to):
     assert equal(sent(sender, gpu)[0], model)
 
 
-def test_what_has_been_sent_to_its_end_is_let_go_at_once(sender_to):
-    model, gpu, sender = sender_to
-    sender.prepare(full_tensors(model, 2))
-    while sender.chunk(not gpu.buffers) is not None:
-        assert gpu.held == 64
-    assert gpu.held == 0
-
-
 def test_a_pass_that_is_broken_off_gives_up_what_it_had_gathered(sender_to):
     model, _, sender = sender_to
     ended = []
