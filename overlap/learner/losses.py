@@ -18,7 +18,7 @@ With ``learn.dual_clip`` c, the loss "ppo" of a token with A < 0 is at most -c A
 decoupled likewise, and "pg" is REINFORCE with importance weights (verl ``compute_policy_loss_reinforce``, "pure IS").
 
 With ``kl_in="reward"`` the KL's term is not there, and the advantage in ``loss`` is less by kl_coef times what
-k(anchor, reference) says of the token and of those behind it (``overlap.learner.kl``); under "gae" the critic's rewards
+k(anchor, reference) says of the token and of those behind it (``to_go``); under "gae" the critic's rewards
 are. So ``kl_coef`` is in the units of advantages, whatever these were divided by.
 ``anchor`` and the weight w (``overlap.learner.correction``) carry no gradient. The loss of a mini-batch is the sum of
 ``l`` over the number of *all* its counted tokens, on all ranks (DAPO, section 3.3): a split changes nothing. Responses
@@ -27,11 +27,35 @@ are never split, so that holds for the ratio of a whole one, too.
 With one update per batch, ``old`` is ``new`` without its gradient: ratios are 1, the gradient is that of ``-w A new``,
 all losses take the same step, and no further forward pass is needed. With more updates, ``old`` is computed before
 the first one, unless nothing is held to it ("pg").
+
+The KL divergence from a reference policy is estimated by the sampled token. In the terms of Schulman 2020
+(http://joschu.net/blog/kl-approx.html): a token is drawn from the policy p, which gives it the log-prob ``new``, the
+reference policy q the log-prob ``reference``. With d = new - reference::
+
+    k1   d                  unbiased, of either sign
+    k3   exp(-d) - 1 + d    unbiased, never below 0
+
+All estimate KL(p || q). Their gradients are another matter (Tang & Munos 2025, arXiv 2506.09477; Shah et al. 2025,
+arXiv 2512.21852). With s = grad log p of the token, for which E[s] = 0, the expected gradient of a token is, by where
+the estimate is (``learn.kl_in``)::
+
+                 in the loss: E[grad k]                         in the reward: E[k s]
+    k1   E[s] = 0, so nothing is learned                E[d s] = grad KL(p || q)
+    k3   E[(1 - exp(-d)) s] = grad KL(q || p)           grad KL(p || q) - grad KL(q || p)
+
+So k3 is used in the loss, and k1 in the reward. In the loss an estimate is not weighted by ``learn.correction``, as in
+TRL and verl. In the reward it is a part of the advantage, and weighted with it.
+
+A token also decides which tokens can follow. The KL of whole responses has the gradient E[sum over t of s_t times the
+sum of d from t on]: that is ``to_go``, or GAE, and how a KL in the reward counts beside rewards. In the loss, and where
+the KL alone teaches (``learn.advantage=none``), a token answers for its own d alone, which is the same with a discount
+of 0: the KL of each token behind the tokens that were drawn, with far less noise. On-policy distillation takes that
+(Agarwal et al. 2024, arXiv 2306.13649; Lu & Thinking Machines 2025, "On-Policy Distillation").
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
@@ -41,8 +65,7 @@ from torch import Tensor
 
 from overlap.config.import_path import import_function, trying
 from overlap.config.learn import LearnConfig
-from overlap.learner.correction import Sampled, check_column, correction, ratios, some_tokens
-from overlap.learner.kl import KL_ESTIMATES, k3, to_go
+from overlap.learner.correction import LOG_RATIO_MAX, Sampled, check_column, correction, ratios, some_tokens
 from overlap.learner.statistics import Statistics, landing_statistics, token_statistics
 
 FIELD = "learn.loss"
@@ -163,6 +186,32 @@ def policy_loss(name: str) -> LossEntry:
         if not losses.requires_grad:
             raise ValueError("losses have no gradient")
     return entry
+
+
+def k1(new: Tensor, reference: Tensor) -> Tensor:
+    """new - reference [T] (verl ``kl_penalty`` "kl", TRL ``PPOTrainer`` "k1")."""
+    return new - reference
+
+
+def k3(new: Tensor, reference: Tensor) -> Tensor:
+    """exp(-d) - 1 + d [T] with d = new - reference (verl "low_var_kl", TRL ``GRPOTrainer``), and exp(-d) held within
+    what can be multiplied.
+    """
+    ratio = (reference - new).clamp(max=LOG_RATIO_MAX)
+    return torch.exp(ratio) - ratio - 1.0
+
+
+KL_ESTIMATES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k3": k3}
+"""The estimates by name."""
+
+
+def to_go(values: Tensor, sampled: Sampled) -> Tensor:
+    """The sum [T] over each token and those behind it in its response (REINFORCE++: Hu 2025, arXiv 2501.03262, eq. 8).
+    Sums run in float64.
+    """
+    lengths = torch.bincount(sampled.owners, minlength=sampled.responses).tolist()
+    parts = values.double().split(lengths)
+    return torch.cat([part.flip(0).cumsum(0).flip(0) for part in parts]).to(values.dtype)
 
 
 @dataclass(frozen=True, slots=True)

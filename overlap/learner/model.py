@@ -129,21 +129,23 @@ def _load(path: Path, dtype: torch.dtype, backend: ZeroBackend | None) -> Any:
         if "ignore_mismatched_sizes" in reason:  # it points to a table, which is in the log
             reason = "its files have tensors of other sizes than its config.json means, the log names them"
         raise ConfigError("model.policy", str(path), f"cannot be loaded ({type(error).__name__}: {reason})") from error
+    if fault := _fault_of(policy, found):
+        raise ConfigError("model.policy", str(path), fault)
+    return policy
+
+
+def _fault_of(policy: Any, found: dict[str, Any]) -> str:
+    """Say what makes a checkpoint another model than its config.json means, with the way out; empty for nothing."""
     if missing := sorted(found["missing_keys"]):
-        way_out = f"{len(missing)} tensors are missing from its files, such as {missing[0]}: save or download it again"
-        raise ConfigError("model.policy", str(path), way_out)
+        return f"{len(missing)} tensors are missing from its files, such as {missing[0]}: save or download it again"
     if strays := _strays(policy, found["unexpected_keys"]):
-        way_out = f"{len(strays)} tensors of its files belong to no layer, such as {strays[0]}: its"
-        raise ConfigError(
-            "model.policy", str(path), f"{way_out} config.json describes another model, download it again"
-        )
+        belong = f"{len(strays)} tensors of its files belong to no layer, such as {strays[0]}"
+        return f"{belong}: its config.json describes another model, download it again"
     head, tied = policy.get_output_embeddings(), getattr(policy.config.get_text_config(), "tie_word_embeddings", False)
     if tied and head is not None and head.weight is not policy.get_input_embeddings().weight:
-        way_out = "its files have an output layer that differs from its embedding, but its config.json ties the two"
-        raise ConfigError(
-            "model.policy", str(path), f"{way_out}, as the engine would do: set tie_word_embeddings to false"
-        )
-    return policy
+        differs = "its files have an output layer that differs from its embedding, but its config.json ties the two"
+        return f"{differs}, as the engine would do: set tie_word_embeddings to false"
+    return ""
 
 
 def _strays(policy: Any, unexpected: Iterable[str]) -> list[str]:

@@ -136,47 +136,38 @@ def _layout(
     """Under one mask what is small, on a CPU; a GPU has a kernel that takes all rows at once as they are. The filler is
     a prompt without responses.
     """
-    prompts = [range(start, start + len(row.prompt)) for row, start in zip(rows, starts, strict=True)]
-    responses = [_responses(row, prompt.stop) for row, prompt in zip(rows, prompts, strict=True)]
+    spans = [_span(row, start) for row, start in zip(rows, starts, strict=True)]
     if filler:
-        end = starts[-1] + rows[-1].length
-        prompts, responses = [*prompts, range(end, end + filler)], [*responses, []]
-    lengths = [len(span) for spans in responses for span in spans]
-    if torch.device(device).type == "cpu" and fits_mask([len(prompt) for prompt in prompts], lengths):
-        return _masked(prompts, responses, device)
-    return make_spans([_row_span(p, spans) for p, spans in zip(prompts, responses, strict=True)], device)
+        end = spans[-1].shared.stop
+        spans.append(RowSpan(range(end, end + filler)))
+    lengths = [len(own) for span in spans for own in span.responses]
+    if torch.device(device).type == "cpu" and fits_mask([len(span.prompt) for span in spans], lengths):
+        return _masked(spans, device)
+    return make_spans([span.joined() for span in spans], device)
 
 
-def _responses(row: PromptGroup, start: int) -> list[range]:
-    ends = list(accumulate((len(r.tokens) - 1 for r in row.responses), initial=start))
-    return [range(a, b) for a, b in pairwise(ends)]
+def _span(row: PromptGroup, start: int) -> RowSpan:
+    prompt = range(start, start + len(row.prompt))
+    ends = accumulate((len(r.tokens) - 1 for r in row.responses), initial=prompt.stop)
+    return RowSpan(prompt, tuple(range(a, b) for a, b in pairwise(ends)))
 
 
-def _row_span(prompt: range, responses: Sequence[range]) -> RowSpan:
-    some = tuple(span for span in responses if span)
-    return RowSpan(prompt, some) if len(some) > 1 else RowSpan(range(prompt.start, (*some, prompt)[0].stop))
-
-
-def _masked(prompts: Sequence[range], groups: Sequence[Sequence[range]], device: torch.device | str) -> Layout:
-    responses = [span for spans in groups for span in spans]
-    owners = [number for number, spans in enumerate(groups) for _ in spans]
+def _masked(spans: Sequence[RowSpan], device: torch.device | str) -> Layout:
+    prompts = [span.prompt for span in spans]
+    responses = [own for span in spans for own in span.responses]
+    owners = [number for number, span in enumerate(spans) for _ in span.responses]
     longest_p, longest_r = max(map(len, prompts)), max(map(len, responses))
     back = torch.empty(sum(map(len, (*prompts, *responses))), dtype=torch.long)
-    for width, base, spans in ((longest_p, 0, prompts), (longest_r, len(prompts) * longest_p, responses)):
-        for number, span in enumerate(spans):
+    for width, base, pieces in ((longest_p, 0, prompts), (longest_r, len(prompts) * longest_p, responses)):
+        for number, piece in enumerate(pieces):
             first = base + number * width
-            back[span.start : span.stop] = torch.arange(first, first + len(span))
+            back[piece.start : piece.stop] = torch.arange(first, first + len(piece))
     seen = torch.tensor([len(prompts[owner]) for owner in owners])
     visible = torch.ones(len(responses), 1, longest_r, longest_p + longest_r, dtype=torch.bool)
     visible[..., :longest_p] = torch.arange(longest_p) < seen[:, None, None, None]
     visible[..., longest_p:].tril_()
-    return Layout(
-        _padded(prompts).to(device),
-        _padded(responses).to(device),
-        torch.tensor(owners).to(device),
-        visible.to(device),
-        back.to(device),
-    )
+    tensors = _padded(prompts), _padded(responses), torch.tensor(owners), visible, back
+    return Layout(*(tensor.to(device) for tensor in tensors))
 
 
 def _padded(spans: Iterable[range]) -> Tensor:

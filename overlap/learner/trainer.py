@@ -23,9 +23,8 @@ from overlap.learner.arrival import ArrivalProbe, applied_share
 from overlap.learner.correction import correction
 from overlap.learner.critic import CriticTrainer
 from overlap.learner.kept_logprobs import KeptLogprobs
-from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.lora import adapt, alone, without_adapters
-from overlap.learner.losses import TokenLoss, policy_loss, token_loss
+from overlap.learner.losses import KL_ESTIMATES, TokenLoss, policy_loss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, plain, ready_policy
 from overlap.learner.offload import HostBuffers, ModelMemory, Residency

@@ -11,8 +11,7 @@ import torch
 from overlap.config.learn import CriticConfig, LearnConfig
 from overlap.learner.correction import Sampled
 from overlap.learner.gae import credit
-from overlap.learner.kl import KL_ESTIMATES
-from overlap.learner.losses import token_loss
+from overlap.learner.losses import KL_ESTIMATES, token_loss
 
 LOGITS = torch.tensor([0.3, -1.1, 0.8, 0.0, -0.4], dtype=torch.float64)
 REFERENCE = torch.tensor([-0.5, 0.9, 0.1, -1.3, 0.6], dtype=torch.float64).log_softmax(-1)

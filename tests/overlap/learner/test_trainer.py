@@ -12,8 +12,7 @@ import transformers
 from responses import response, some_groups
 
 from overlap.core.errors import ConfigError, LearnerError
-from overlap.learner.kl import KL_ESTIMATES
-from overlap.learner.losses import LOSSES
+from overlap.learner.losses import KL_ESTIMATES, LOSSES
 from overlap.learner.micro_batch import PromptGroup, mini_batches
 from overlap.learner.trainer import RankTrainer
 from overlap.policy.tiny import make_tiny_policy
