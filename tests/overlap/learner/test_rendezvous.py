@@ -14,9 +14,9 @@ import pytest
 
 from overlap.config.fields import Config
 from overlap.core.errors import LearnerDiedError, LearnerError
-from overlap.learner import rendezvous
+from overlap.learner import rank
 from overlap.learner.processes import Here, RankLife, RankProcesses, RankSpec, environment_of
-from overlap.learner.rendezvous import Rendezvous, interface_of, interfaces
+from overlap.learner.rank import Rendezvous, interface_of, interfaces
 from overlap.placement.seats import Placement, RankSeat
 from overlap.process.calls import PackedCall, decode_message
 
@@ -76,7 +76,7 @@ def test_all_who_attend_share_what_the_process_group_begins_with() -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
+    monkeypatch.setattr(rank, "MEET_S", 0.2)
     waits = Rendezvous()
     mine, _ = specs("n1", "n2", port=waits.open(RankSeat(0, 1, address=HERE)))
     said = (
@@ -89,7 +89,7 @@ def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypa
 def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_with_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
+    monkeypatch.setattr(rank, "MEET_S", 0.2)
     host = Rendezvous()
     port = host.open(RankSeat(0, 1, address=HERE))
     alone = specs("n1", port=port)[0]
