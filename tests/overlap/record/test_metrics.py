@@ -135,7 +135,7 @@ def names_in_the_source() -> set[str]:
     """Every string of the shape of a metric in the modules that make them, "{}" for what is filled in."""
     found = set()
     modules = ["overlap/record/metrics.py"]
-    modules += [f"overlap/learner/{name}.py" for name in ("arrival", "critic_trainer", "trainer")]
+    modules += [f"overlap/learner/{name}.py" for name in ("arrival", "critic", "trainer")]
     for tree in [ast.parse((ROOT / module).read_text("utf-8")) for module in modules]:
         for node in ast.walk(tree):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
