@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
 from overlap.core.errors import ConfigError, OverlapError
+from overlap.core.user_code import RewardFault
 from overlap.rows.row import DUPLICATE, IDS, SourceRow, Unusable, held_out, made_row, own_split
 from overlap.rows.sources import source_rows
 from overlap.rows.split_file import is_split_file, split_rows
 from overlap.task import Task, rendered_chat, task_options
-from overlap.verify.user_fault import RewardFault
 from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, MissingColumn, Style, StyleError, find_style
 
