@@ -4,10 +4,9 @@ Imports nothing of overlap's; every other package may import it.
 """
 
 from overlap.core.chat_turns import Spoken, Used, unicode_of
-from overlap.core.interfaces import Generator, Learner, Verifier
+from overlap.core.interfaces import Generator, Learner, Processless, ProcesslessEngine, ProcesslessVerifier, Verifier
 from overlap.core.interfaces import TaskInterface as Task
 from overlap.core.kept_groups import BY_INTEREST, KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES, kept_groups
-from overlap.core.no_process import Processless, ProcesslessEngine, ProcesslessVerifier
 from overlap.core.nouns import (
     Batch,
     ClusterFigures,

@@ -41,7 +41,8 @@ def checked_reward(value: Any) -> float | None:
         return None
     if not isinstance(value, numbers.Real):
         raise RewardFault(f"returned {shortened(value)} of type {type(value).__name__}; return a float or None")
-    if not -REWARD_MAX <= value <= REWARD_MAX:  # nor is NaN
+    size: Any = abs(value)
+    if not size <= REWARD_MAX:  # nor is NaN
         allowed = f"return a finite number, of at most {REWARD_MAX:g}, or None to mask the sample"
         raise RewardFault(f"returned {shortened(value, str)}; {allowed}")
     return float(value)

@@ -13,7 +13,7 @@ from typing import Any
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
-from overlap.core.no_process import ProcesslessEngine
+from overlap.core.interfaces import ProcesslessEngine
 from overlap.server.chat import Chat
 from overlap.server.episodes import episodes
 from overlap.server.template import ChatTemplate

@@ -16,8 +16,7 @@ from overlap.core.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
-from overlap.pipeline.prompts import PromptStream
-from overlap.pipeline.solved import Solved, solves
+from overlap.pipeline.prompts import PromptStream, Solved, solves
 
 COUNT = 9
 STEPS = 14
