@@ -30,10 +30,9 @@ from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used, sho
 from overlap.core.clock import PausableClock
 from overlap.core.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
-from overlap.server.bounded import IgnoredCancel, OutOfTime, within
+from overlap.server.bounded import EpisodeSlot, IgnoredCancel, within
 from overlap.server.chat import Budget, Chat
 from overlap.server.episode_tree import Branch
-from overlap.server.slots import EpisodeSlot
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import RequestRules
 from sandbox.core.nouns import Judgement, Limits, Program
@@ -251,21 +250,11 @@ class Episodes:
         try:
             rollout = self._rollout(request.prompt, chat, sandbox)
             answer = await within(seconds, rollout, lambda: chat.end_by_time(seconds), self._clock)
-        except OutOfTime:
-            return None
-        except IgnoredCancel as error:
-            way_out = "let asyncio.CancelledError pass, which a bare except does not"
-            raise RolloutError(f"{self._name}: {error}, for prompt {request.prompt.id!r}; {way_out}") from error
-        except RequestRefused as error:  # no budget: it would ask so of any policy
-            raise self._fault(request, error) from error
-        except EpisodeError:
-            return None
-        except (OverlapError, SandboxError):
-            raise
         except Exception as error:  # the user's code can raise anything
-            if chat.spent and self._gateway is not None and self._gateway.fault is None:
-                return None  # what a client of the gateway met, however that says so
-            if isinstance(error, HarnessCrashed):
+            if self._truncates(error, chat):
+                return None
+            ours = isinstance(error, OverlapError | SandboxError | HarnessCrashed)
+            if ours and not isinstance(error, IgnoredCancel | RequestRefused):
                 raise
             raise self._fault(request, error) from error
         finally:
@@ -275,6 +264,13 @@ class Episodes:
             raise RolloutError(f"{self._name} gave {kind} for prompt {request.prompt.id!r}; {_GIVES}")
         return None if chat.over else answer
 
+    def _truncates(self, error: Exception, chat: Chat) -> bool:
+        """Return whether a budget ended the rollout. A refused request is none: it would be asked of any policy."""
+        if isinstance(error, OverlapError | SandboxError):
+            return isinstance(error, EpisodeError) and not isinstance(error, RequestRefused)
+        # What a client of the gateway met, however that says so.
+        return chat.spent and self._gateway is not None and self._gateway.fault is None
+
     def _note(self, kind: str, text: str) -> None:
         """Print a remark for the user, each kind once in a run, with the text that showed it."""
         if kind not in self._noted:
@@ -282,9 +278,11 @@ class Episodes:
             self._tell(f"{_NOTES[kind].format(parser=self._cfg.episode.tool_parser)}: {shortened(text)}")
 
     def _fault(self, request: Request, error: BaseException) -> RolloutError:
+        what = f"{self._name} raised {type(error).__name__}: {error}, for prompt {request.prompt.id!r}"
+        if isinstance(error, IgnoredCancel):  # nothing of the task is in its traceback
+            return RolloutError(what)
         where = "".join(traceback.format_exception(type(error), error, _theirs(error), limit=-_FRAMES)).rstrip()
-        what = f"{type(error).__name__}: {error}"
-        return RolloutError(f"{self._name} raised {what}, for prompt {request.prompt.id!r}\n{where}")
+        return RolloutError(f"{what}\n{where}")
 
 
 def _theirs(error: BaseException) -> TracebackType | None:

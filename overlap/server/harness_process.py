@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from overlap.core.aio import shielded_thread
@@ -70,21 +71,21 @@ class HarnessProcess:
         for name in (PARENT, "PYTHONPATH"):  # its imports are not ours
             known.pop(name, None)
         self._stderr = StderrTail()
-        try:
-            self._process = subprocess.Popen(
-                subreaper.subreaper_command(argv),
-                cwd=folder,
-                env=known,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr.target,
-                start_new_session=True,
-            )
-        except OSError:
-            self._stderr.close()
-            raise
-        finally:
-            self._stderr.close_target()
+        with ExitStack() as undo:
+            undo.callback(self._stderr.close)
+            try:
+                self._process = subprocess.Popen(
+                    subreaper.subreaper_command(argv),
+                    cwd=folder,
+                    env=known,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr.target,
+                    start_new_session=True,
+                )
+            finally:
+                self._stderr.close_target()
+            undo.pop_all()
         self.ended, self._loop = asyncio.Event(), asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._on_end)

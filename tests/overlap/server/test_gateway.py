@@ -14,7 +14,6 @@ from gateways import CHAT, TOOLS, Session, Waiting, opened, played
 from overlap.core import Request, Spoken, Trajectory
 from overlap.core.errors import EngineError
 from overlap.server import gateway as gateway_
-from overlap.server import gateway_answers
 
 httpx = pytest.importorskip("httpx")
 
@@ -156,7 +155,7 @@ async def test_the_key_of_one_episode_opens_nothing_of_another_and_nothing_when_
 @played()
 async def test_a_body_without_end_is_cut_off_and_one_that_is_declared_long_is_not_read(s: Session, monkeypatch) -> None:
     monkeypatch.setattr(gateway_, "BODY_BYTES", 100_000)
-    monkeypatch.setattr(gateway_answers, "LINGER_BYTES", 100_000)
+    monkeypatch.setattr(gateway_, "DROPPED_BYTES", 200_000)
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:

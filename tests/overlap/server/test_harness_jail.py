@@ -159,7 +159,7 @@ def test_it_reads_what_is_named_as_readable_and_changes_nothing_there(tmp_path) 
     [
         (
             {"jail": {"cpus": 3}},
-            "episode.jail.cpus=3: use readable, and positive numbers of cpu_s, memory_bytes",
+            r"episode.jail.cpus=3: is not a field; did you mean episode.jail.cpu_s",
         ),
         ({"jail": {"processes": 1.5}}, "episode.jail.processes=1.5"),
         (
