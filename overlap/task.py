@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -117,9 +118,6 @@ class Task(ABC):
         return ()
 
 
-_last_marks: list[Any] = []
-
-
 def chat_prompt(
     tokenizer: Any,
     id: str,
@@ -150,7 +148,7 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
     A tokenizer without a chat template gets the texts with blank lines between. Raises ConfigError for a template that
     refuses the messages.
     """
-    marks = _marks_of(tokenizer)
+    marks = _marks_of(tokenizer, getattr(tokenizer, "chat_template", None))
     messages = marks.hidden(list(messages))
 
     def encode(part: str) -> Sequence[int]:
@@ -166,13 +164,10 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
     return shown, [*tokenizer("")["input_ids"], *marks.ids(text, encode)]
 
 
-def _marks_of(tokenizer: Any) -> TurnMarks:
+@lru_cache(maxsize=1)
+def _marks_of(tokenizer: Any, template: Any) -> TurnMarks:
     """Return a tokenizer's marks; the last tokenizer's marks are kept: a task makes all its prompts with one."""
-    known, template = _last_marks, getattr(tokenizer, "chat_template", None)
-    if not known or known[0] is not tokenizer or known[1] != template:
-        known[:] = tokenizer, template, TurnMarks(tokenizer)
-    found: TurnMarks = known[2]
-    return found
+    return TurnMarks(tokenizer)
 
 
 def messages_prompt(tokenizer: Any, id: str, messages: Sequence[Mapping[str, str]], *, data: Any = None) -> Prompt:
@@ -298,8 +293,6 @@ def _misfit(task: Any, method: str) -> ConfigError | None:
         inspect.signature(found).bind(*names)
     except TypeError as error:
         return ConfigError("data.task", kind, f"cannot be called with {', '.join(names)}: {error}{place}; {wanted}")
-    except ValueError:  # written in C, without a signature
-        return None
     function = inspect.unwrap(found)
     is_async = any(map(inspect.iscoroutinefunction, (found, function, getattr(found, "__call__", None))))  # noqa: B004
     yields = inspect.isasyncgenfunction(function) or (
@@ -316,9 +309,9 @@ def user_code(name: str) -> Iterator[None]:
     """Raise what a method ``name`` of the task raises as a ConfigError with its line."""
     try:
         yield
-    except OverlapError:
-        raise
     except Exception as error:  # the user's code can raise anything
+        if isinstance(error, OverlapError):
+            raise
         raise _bad(name, described_error(error)) from error
 
 

@@ -33,7 +33,6 @@ from pydantic import Field
 from overlap.config.fields import Config
 from overlap.config.options import section_from
 from overlap.config.rules import Number, Whole
-from overlap.core import described_error
 from overlap.core.aio import race, shielded
 from overlap.core.errors import ConfigError
 from overlap.process.run_environment import child_environment
@@ -77,7 +76,9 @@ class JailOptions:
 
 
 def agent_space(cfg: Config) -> JailMaker | None:
-    """Maker of the jails that the configuration asks for; None where agents are not isolated. Raises ConfigError."""
+    """Maker of the jails that the configuration asks for; None where agents are not isolated. Raises ConfigError, and
+    SandboxError for limits that no jail can have.
+    """
     episode = cfg.episode
     if episode.jail is None:
         return None
@@ -86,20 +87,15 @@ def agent_space(cfg: Config) -> JailMaker | None:
     check_open_to_others(readable)
     work_bytes = asked.pop("work_bytes")
     asked |= {"cpu_s": asked["cpu_s"] or episode.timeout_s, "output_bytes": min(work_bytes, Limits().output_bytes)}
-    try:
-        limits = Limits(wall_s=_WALL_S, file_bytes=work_bytes, **asked)
-    except SandboxError as error:
-        raise ConfigError("episode.jail", episode.jail, described_error(error)) from error
+    limits = Limits(wall_s=_WALL_S, file_bytes=work_bytes, **asked)
     return partial(CommandJail, "A", limits, work_bytes=work_bytes, readable=readable, network=True)
 
 
 def check_space(cfg: Config) -> None:
     """Raise ConfigError where agents cannot be isolated as ``cfg`` asks. Starts a jail where it asks for one."""
-    start = agent_space(cfg)
-    if start is None:
-        return
     try:
-        start().close()
+        if start := agent_space(cfg):
+            start().close()
     except SandboxError as error:
         raise ConfigError("episode.jail", cfg.episode.jail, str(error)) from error
 

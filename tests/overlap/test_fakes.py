@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fake_parts import FakeGenerator, fake_prompts
 
 from overlap.core import Request, Trajectory, WeightUpdate
 from overlap.core.clock import now
-from overlap.fakes import FakeGenerator, fake_prompts
 
 pytestmark = pytest.mark.virtual
 PROMPT = fake_prompts(1)[0]

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import foreign_rewards as foreign
 import pytest
+from fake_parts import FakeGenerator, FakeLearner
 from places import SUPPORT
 from verifying import opened, score, trajectory
 
@@ -18,7 +19,6 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import LeftOut, Prompt
 from overlap.core.errors import ConfigError, VerifierError
-from overlap.fakes import FakeGenerator, FakeLearner
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, serial
 from overlap.pipeline.prompts import PromptStream

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 from fake_loops import LOOPS, components, config, run_loop
+from fake_parts import FakeGenerator, FakeLearner
 
 from overlap.core import WeightUpdate
 from overlap.core.errors import EngineError, LearnerError, StageError
-from overlap.fakes import FakeGenerator, FakeLearner
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import serial
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from fake_loops import components, config, run_loop
+from fake_parts import FakeGenerator, FakeLearner, _rng, fake_prompts
 
 from overlap.core import Batch, Request, StepReport, WeightUpdate
 from overlap.core.clock import now, run_virtual
 from overlap.core.errors import EngineError, StageError
-from overlap.fakes import FakeGenerator, FakeLearner, _rng, fake_prompts
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import StepResult
