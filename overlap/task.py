@@ -148,7 +148,7 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
     A tokenizer without a chat template gets the texts with blank lines between. Raises ConfigError for a template that
     refuses the messages.
     """
-    marks = _marks_of(tokenizer, getattr(tokenizer, "chat_template", None))
+    marks = _marks_of(tokenizer, str(getattr(tokenizer, "chat_template", None)))
     messages = marks.hidden(list(messages))
 
     def encode(part: str) -> Sequence[int]:
@@ -165,7 +165,7 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
 
 
 @lru_cache(maxsize=1)
-def _marks_of(tokenizer: Any, template: Any) -> TurnMarks:
+def _marks_of(tokenizer: Any, template: str) -> TurnMarks:
     """Return a tokenizer's marks; the last tokenizer's marks are kept: a task makes all its prompts with one."""
     return TurnMarks(tokenizer)
 

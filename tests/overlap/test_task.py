@@ -41,11 +41,6 @@ def test_a_prompt_is_the_template_up_to_the_assistants_turn_and_then_the_prefill
     assert (prompt.id, prompt.prefill, prompt.data) == ("p", "```", [1])
 
 
-def test_without_a_template_the_texts_follow_each_other() -> None:
-    prompt = chat_prompt(Characters(None), "p", "ask", system="be brief", prefill="def ")
-    assert text_of(prompt) == "\0be brief\n\nask\n\ndef "
-
-
 def test_a_template_that_refuses_the_messages_is_told_in_one_line_with_the_policy() -> None:
     class Refusing(Characters):
         name_or_path = "google/some-model"

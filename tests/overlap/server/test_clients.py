@@ -54,16 +54,6 @@ def test_what_openai_asks_again_when_its_connection_was_cut_is_sampled_once(tmp_
     assert tree(found.chat) == tree(directly(found.bodies[1:], Speaker(*STEPS)))
 
 
-def test_a_client_of_another_route_reads_which_setting_makes_it_use_chat_completions(tmp_path, recording) -> None:
-    pytest.importorskip("openai")
-    found = played(f"{OPENAI} refused", tmp_path, recording, Speaker(*STEPS))
-    responses, completions = json.loads(found.answer)
-    assert "there is no POST /v1/responses, only POST /v1/chat/completions" in responses
-    assert 'set_default_openai_api("chat_completions")' in responses
-    assert "send the prompt as messages" in completions
-    assert found.chat.used.refused == {"route": 2}
-
-
 def bash(command: str) -> str:
     return calls(("bash", {"command": command}))
 

@@ -124,20 +124,6 @@ async def test_without_the_key_of_an_episode_nothing_is_read_and_nothing_told(s:
     assert got.headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("GET", CHAT), ("POST", "/models"), ("GET", "/"), ("POST", "/../../v1/chat/completions/"), ("GET", "/metrics"),
-     ("POST", "/messages"), ("POST", "/../admin/workers"), ("POST", "/sessions/1/reward"),
-     ("GET", "/..%2f..%2fetc/passwd"),
-     ("GET", "/docs"), ("GET", "/openapi.json")],
-)  # fmt: skip
-@played()
-async def test_there_is_no_other_route(s: Session, method: str, path: str) -> None:
-    got = await s.client.request(method, path)
-    assert got.status_code == 404
-    assert "POST /v1/chat/completions" in got.json()["error"]["message"]
-
-
 @pytest.mark.promise("gateway")
 async def test_the_key_of_one_episode_opens_nothing_of_another_and_nothing_when_it_has_ended() -> None:
     async with opened() as other, opened() as s:

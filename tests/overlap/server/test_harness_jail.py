@@ -34,20 +34,6 @@ def test_it_speaks_to_the_policy_finds_the_tasks_files_and_leaves_its_answer(tmp
     assert (made.failure, made.text, made.finish, made.turns) == ("", "written: a2", "stop", 2)
 
 
-@pytest.mark.parametrize(
-    ("command", "read"),
-    [
-        ("mkfifo pipe; echo 1 > file", "file=1"),
-        ("ln -s /dev/zero answer.txt; ln -s pipe two; mkfifo pipe", "a2"),
-        ("ln -s /etc/hostname out; echo 1 > file; ln -s file within", "file=1 within=1"),
-        ("truncate -s 200M huge; echo 1 > file; chmod 0 file; chmod 0 . || true", "file=1"),
-        ("rm -rf $PWD/*", "a2"),
-    ],
-)
-def test_what_a_program_leaves_can_be_read_without_an_end_of_its_own(tmp_path, command: str, read: str) -> None:
-    assert jailed(tmp_path, f"{AGENT} ends; {command}", Reading()).text == read
-
-
 HOSTILE = """
 import json, os, socket, sys
 paths, port, abstract, other = json.loads(sys.argv[1])

@@ -26,11 +26,3 @@ async def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monke
     with pytest.raises(RolloutError, match=r"still run after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
         await made.close()
     assert len(tried) > 1
-
-
-async def test_a_program_is_closed_with_what_left_its_session(tmp_path: Path) -> None:
-    made = HarnessProcess(["/bin/sh", "-c", "setsid sleep 300 & sleep 300 & exit 3"], tmp_path, {})
-    await made.ended.wait()
-    await made.close()
-    assert made.code == 3
-    assert harness_process.process_tree.marked(f"{harness_process.LIFE}={made._mark}") == []
