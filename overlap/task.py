@@ -25,8 +25,9 @@ from overlap import core
 from overlap.config.import_path import import_named
 from overlap.config.options import section_from
 from overlap.config.rules import given_fields
-from overlap.core import LeftOut, Probe, Prompt, TurnMarks, described_error, line_of, shortened
+from overlap.core import LeftOut, Probe, Prompt, described_error, line_of, shortened
 from overlap.core.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
+from overlap.core.turn_marks import TurnMarks
 
 if TYPE_CHECKING:
     from overlap.config.fields import Config
@@ -198,10 +199,9 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
         with user_code(f"{attribute}.from_config"):
             task = found.from_config(cfg)
     else:
-        try:
-            inspect.signature(found).bind()
-        except TypeError as error:
-            raise _bad(path, f"cannot be made without arguments ({error}); give it from_config(cfg)") from error
+        given = inspect.signature(found).parameters.values()
+        if needs := [p.name for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
+            raise _bad(path, f"cannot be made without its argument {needs[0]}; give it from_config(cfg)")
         with user_code(f"{attribute}()"):
             task = found()
     return check_task(task, path, cfg)

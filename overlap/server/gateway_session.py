@@ -151,11 +151,11 @@ async def as_events(session: GatewaySession, turn: GatewayTurn, usage: bool) -> 
         await asyncio.wait([turn.task], timeout=KEEP_S)
         if not turn.task.done():
             yield b": the policy is at work\n\n"
-    try:
-        reply = session.reply_of(turn)
-    except Exception as error:
+    error = session.over if turn.task.cancelled() else turn.task.exception()
+    if error is not None:
         yield failed_event(str(error) if isinstance(error, OverlapError) else "the gateway has a fault")
         return
+    reply = turn.task.result()
     *parts, last = chat_events(reply, int(time.time()), usage)
     for part in parts:
         yield part

@@ -64,7 +64,7 @@ class HarnessRollout:
         self._scratch, self._decode, self._jail = scratch, decode, jail
 
     async def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        """Run the program to its end. Raises HarnessCrashed with its stderr, RolloutError where it cannot start."""
+        """Run the program to its end. Raises HarnessCrashed with its stderr."""
         folder = Path(tempfile.mkdtemp(prefix="episode-", dir=self._scratch))
         try:
             files = await asyncio.to_thread(self._files, prompt)
@@ -117,11 +117,7 @@ class HarnessRollout:
     async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
         """Returns the exit status, and the end of stderr."""
         own = _variables(self._gateway.url, key) | {RUN: run_name(self._scratch), "TMPDIR": str(folder)}
-        try:
-            program = HarnessProcess(["/bin/sh", "-c", self._command], folder, own)
-        except OSError as error:
-            way_out = "end other programs, or allow more processes (ulimit -u)"
-            raise RolloutError(f"episode.command cannot be started ({error.strerror or error}): {way_out}") from error
+        program = HarnessProcess(["/bin/sh", "-c", self._command], folder, own)
         try:
             await race(program.ended.wait(), chat.ended.wait())
             await race(program.ended.wait(), asyncio.sleep(GRACE_S))

@@ -17,8 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from overlap.core import TurnMarks, unicode_of
+from overlap.core.chat_turns import unicode_of
 from overlap.core.errors import EpisodeError, RequestRefused, one_line
+from overlap.core.turn_marks import TurnMarks
 from overlap.server.episode_tree import ARGUMENTS, ROLES, said_in, text_of
 from overlap.server.turn_request import context_full
 

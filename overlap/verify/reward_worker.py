@@ -21,8 +21,8 @@ from typing import Any
 
 from multiprocess.connection import Pipe, wait
 
-from overlap.core import line_of_dump
 from overlap.core.errors import VerifierError
+from overlap.core.user_code import line_of_dump
 from overlap.process.child_processes import ChildProcesses
 from overlap.process.process_tree import read_proc
 from overlap.verify.reward_host import BOOT, WHERE

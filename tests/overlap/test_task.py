@@ -129,7 +129,7 @@ def test_a_module_in_the_working_directory_is_found(tmp_path: Path, monkeypatch:
         ("no_such_module:Task", "No module named 'no_such_module'"),
         (f"{__name__}:plain", "did you mean Plain"),
         (f"{__name__}:Missing", "has no class Missing"),
-        (f"{__name__}:Needy", "missing a required argument: 'table'"),
+        (f"{__name__}:Needy", "cannot be made without its argument table"),
         (f"{__name__}:Task", "cannot be made"),
         (f"{__name__}:Half", "has no program"),
         ("broken_task:Task", "ZeroDivisionError: division by zero"),

@@ -23,7 +23,7 @@ from overlap.config.fields import Config
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Prompt
 from overlap.core.errors import ConfigError
-from overlap.server.harness_jail import agent_space
+from overlap.server.harness_jail import agent_space, readable_paths
 
 PYTHON = f"{sys.executable} -S"
 CLEAN_S = 30.0
@@ -184,3 +184,11 @@ def test_nothing_of_it_outlives_a_driver_that_is_killed(tmp_path) -> None:
     until = time.monotonic() + CLEAN_S
     while left := [path.name for path in tmp_path.iterdir() if path.name.startswith("overlap-sandbox-")]:
         assert time.monotonic() < until, left
+
+
+def test_a_python_that_is_older_than_ours_shows_its_directories(tmp_path: Path) -> None:
+    """Before 3.11 it knows no ``-P``."""
+    older = tmp_path / "python3.9"
+    older.write_text(f'#!/bin/sh\ncase "$*" in *-P*) exit 2 ;; esac\nexec {sys.executable} "$@"\n')
+    older.chmod(0o755)
+    assert sys.prefix in readable_paths(f"{older} -c pass", ())
