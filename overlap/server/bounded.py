@@ -1,4 +1,4 @@
-"""What bounds an episode: a limit on the time of its coroutine, which ends in time or is abandoned, and its slot in the
+"""Bounds of an episode: a limit on the time of its coroutine, which ends in time or is abandoned, and its slot in the
 engine, which it keeps between two turns, for a bounded time.
 
     coroutine ──▶ its result, or its error

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from virtual_clock import Deadlock, run_virtual
 
-from overlap.core.clock import Deadlock, PausableClock, now, run_virtual
+from overlap.core.clock import PausableClock, now
 
 
 def test_what_waits_for_nothing_is_a_deadlock_and_no_hang() -> None:

@@ -6,10 +6,10 @@ import pytest
 from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from flocks import Flock, request
 from mortal import Mortal
+from virtual_clock import run_virtual as run
 
 from overlap.config.fields import Config, RunConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.core.clock import run_virtual as run
 from overlap.core.errors import ParityError
 from overlap.generate.engines import Engines
 from overlap.pipeline.learning import Components, Learning

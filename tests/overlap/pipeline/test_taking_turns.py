@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from fake_loops import components, config, run_loop
 from fake_parts import FakeGenerator, FakeLearner, _rng, fake_prompts
+from virtual_clock import run_virtual
 
 from overlap.core import Batch, Request, StepReport, WeightUpdate
-from overlap.core.clock import now, run_virtual
+from overlap.core.clock import now
 from overlap.core.errors import EngineError, StageError
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Pending
