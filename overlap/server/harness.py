@@ -18,17 +18,17 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from overlap.core import Prompt
-from overlap.core.aio import race, shielded_thread, threaded
+from overlap.core.aio import shielded_thread, threaded
 from overlap.core.errors import RolloutError
 from overlap.process.run_environment import RUN, child_environment, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_jail import BACK_BYTES, JailMaker, run_jailed
-from overlap.server.harness_process import HarnessProcess
+from overlap.server.harness_process import run_program
 from sandbox.kernel.clear import remove_tree
 from sandbox.session.commands import CommandJail
 
@@ -38,23 +38,15 @@ FILE_BYTES = 256 << 20
 """A longer file, which may be sparse, is not fit to be read into memory."""
 
 
-class HarnessTask(Protocol):
-    """Methods that a task provides for an agent program; ``overlap.Task`` has defaults."""
-
-    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]: ...
-
-    def answer(self, prompt: Prompt, folder: Path, said: str) -> str: ...
-
-
 class HarnessRollout:
-    """The rollout that runs ``command`` in a shell. ``scratch`` is the run's directory; ``decode`` returns a prompt's
+    """The rollout that runs ``command`` in a shell, by ``files`` and ``answer`` of the task. ``scratch`` is the run's directory; ``decode`` returns a prompt's
     text; with ``jail`` the program runs in a jail of its own.
     """
 
     def __init__(
         self,
         command: str,
-        task: HarnessTask,
+        task: Any,
         gateway: Gateway,
         scratch: Path,
         decode: Any,
@@ -71,7 +63,8 @@ class HarnessRollout:
             if self._jail is None:
                 await asyncio.to_thread(_lay_out, files, folder)
                 with self._gateway.session(chat) as key:
-                    code, tail = await self._run(folder, key, chat)
+                    own = _variables(self._gateway.url, key) | {RUN: run_name(self._scratch), "TMPDIR": str(folder)}
+                    code, tail = await run_program(["/bin/sh", "-c", self._command], folder, own, chat.ended, GRACE_S)
             else:
                 code, tail = await self._run_jailed(self._jail, files, folder, chat)
             if self._gateway.fault is not None:
@@ -81,7 +74,8 @@ class HarnessRollout:
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""
             await asyncio.to_thread(_clean_workdir, folder)
-            return await asyncio.to_thread(self._task.answer, prompt, folder, said)
+            answer: str = await asyncio.to_thread(self._task.answer, prompt, folder, said)
+            return answer
         finally:
             await shielded_thread(remove_tree, str(folder))
 
@@ -99,7 +93,7 @@ class HarnessRollout:
     async def _run_jailed(
         self, start: JailMaker, files: Mapping[str, str], folder: Path, chat: Chat
     ) -> tuple[int, str]:
-        """As ``_run``, in a jail; what the program left is in ``folder`` then."""
+        """As ``run_program``, in a jail; what the program left is in ``folder`` then."""
         async with threaded(_opened(start)) as jail:
             try:
                 await shielded_thread(jail.lay_out, {name: text.encode() for name, text in files.items()})
@@ -113,17 +107,6 @@ class HarnessRollout:
                     code, tail = await run_jailed(jail, self._command, own, chat.ended, GRACE_S)
             await shielded_thread(jail.take_back, str(folder), bytes_max=BACK_BYTES)
         return code, tail
-
-    async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
-        """Returns the exit status, and the end of stderr."""
-        own = _variables(self._gateway.url, key) | {RUN: run_name(self._scratch), "TMPDIR": str(folder)}
-        program = HarnessProcess(["/bin/sh", "-c", self._command], folder, own)
-        try:
-            await race(program.ended.wait(), chat.ended.wait())
-            await race(program.ended.wait(), asyncio.sleep(GRACE_S))
-        finally:
-            await program.close()
-        return program.code, program.tail
 
 
 def _variables(url: str, key: str) -> dict[str, str]:
