@@ -39,8 +39,8 @@ FILE_BYTES = 256 << 20
 
 
 class HarnessRollout:
-    """The rollout that runs ``command`` in a shell, by ``files`` and ``answer`` of the task. ``scratch`` is the run's directory; ``decode`` returns a prompt's
-    text; with ``jail`` the program runs in a jail of its own.
+    """The rollout that runs ``command`` in a shell, by ``files`` and ``answer`` of the task. ``scratch`` is the run's
+    directory; ``decode`` returns a prompt's text; with ``jail`` the program runs in a jail of its own.
     """
 
     def __init__(
