@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.core.aio import shielded
 from overlap.core.errors import EngineError, EpisodeError, EpisodeOver, one_line
 from overlap.server.episode_tree import NO_TOOLS, Branch, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.template import ChatTemplate
@@ -184,13 +183,20 @@ class Chat:
 
     async def in_thread(self, characters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do ``work`` on this number of characters: on the event loop where it is short, else in a thread, one piece of
-        work of this episode at a time. A cancellation is raised once the thread has ended its work.
+        work of this episode at a time. After a cancellation the thread ends its work, and the next one waits for that.
         """
         if characters <= SHORT:
             return work(*args, **kwargs)
+
+        def leave(done: asyncio.Future[T]) -> None:
+            self._thread.release()
+            done.exception()  # retrieved, also where no caller awaits it
+
+        await self._thread.acquire()
         loop, threads = asyncio.get_running_loop(), self._template.threads
-        async with self._thread:
-            return await shielded(loop.run_in_executor(threads, partial(work, *args, **kwargs)))
+        working = loop.run_in_executor(threads, partial(work, *args, **kwargs))
+        working.add_done_callback(leave)
+        return await asyncio.shield(working)
 
     async def sample(self, planned: PlannedTurn) -> Reply:
         """Have the engine answer; call ``deliver`` once the reply has arrived. Raises EpisodeOver, EngineError."""

@@ -51,13 +51,11 @@ async def test_an_episode_renders_one_long_text_at_a_time_in_a_thread_while_othe
         await asyncio.to_thread(tokenizer.began.acquire, timeout=20)
         assert len(tokenizer.threads) == 2, "one of each episode"
         asking[0].cancel()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert (asking[0].done(), len(tokenizer.threads)) == (False, 2), "it waits for the end of its thread"
+        await asyncio.gather(asking[0], return_exceptions=True)
+        assert len(tokenizer.threads) == 2, "a thread that nobody waits for still counts"
     finally:
         tokenizer.let.set()
     await asyncio.gather(beside, *asking[1:])
-    assert asking[0].cancelled()
     assert {name.rpartition("_")[0] for name in tokenizer.threads} == {"chat template"}
 
 
