@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.core.errors import EngineError, EpisodeError, EpisodeOver, one_line
-from overlap.server.episode_tree import NO_TOOLS, Branch, ChatMessage, EpisodeTree, Turn, message_of
+from overlap.server.episode_tree import NO_TOOLS, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import (
     Messages,
@@ -257,9 +257,9 @@ class Chat:
         self.out_of_time = not self.over  # one that another budget ended was no faster elsewhere
         self.end(f"its {seconds:g} s are up (episode.timeout_s)")
 
-    def branches(self) -> tuple[Branch, ...]:
-        """The branches of the delivered turns, that of the last turn first."""
-        return self.episode.branches()
+    def branches(self, started_s: float = 0.0, finished_s: float = 0.0) -> tuple[Trajectory, ...]:
+        """The branches of the delivered turns, that of the last turn first, without their text."""
+        return self.episode.branches(Trajectory(self._request, (), (), "", "stop", (), started_s, finished_s))
 
     async def _refused(self, error: EpisodeError) -> None:
         """Let other tasks run: a rollout that asks in a loop, whatever the answer, would block the event loop. Raises

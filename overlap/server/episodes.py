@@ -26,13 +26,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from overlap.config.fields import Config
-from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used, shortened
+from overlap.core import Finish, Generator, Part, Prompt, Request, Trajectory, Used, shortened
 from overlap.core.clock import PausableClock
 from overlap.core.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
 from overlap.server.bounded import EpisodeSlot, IgnoredCancel, within
 from overlap.server.chat import Budget, Chat
-from overlap.server.episode_tree import Branch
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import RequestRules
 from sandbox.core.nouns import Judgement, Limits, Program
@@ -306,21 +305,13 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
     """The trajectory of the branch that holds the answer, with the other branches as forks. An episode that a budget
     ended is truncated, and its answer is what the policy said last.
     """
-    ended, branches = monotonic(), chat.branches()
-    last = chat.last
+    last, ended = chat.last, monotonic()
     # The verifier puts the prefill in front; a turn's text has its own already.
     said = last.dialog[-1].text.removeprefix(request.prompt.prefill) if last is not None else ""
     text = answer if answer is not None else said
-    empty = Trajectory(request, (), (), text, "stop" if answer is not None else "length", (), started, ended, turns=0)
-    if not branches:
-        return replace(empty, used=chat.used)
-
-    def made(branch: Branch) -> Trajectory:
-        whole = replace(empty, prompt_ids=branch.prompt_ids, token_ids=branch.token_ids, logprobs=branch.logprobs)
-        mask = b"" if all(branch.mask) else branch.mask
-        return replace(whole, mask=mask, spans=branch.spans, finish=branch.finish, turns=len(branch.turns))
-
-    first, *others = map(made, branches)
+    finish: Finish = "length" if answer is None else "stop"
+    if last is None:
+        return Trajectory(request, (), (), text, finish, (), started, ended, used=chat.used, turns=0)
+    first, *forks = chat.branches(started, ended)
     finish = "length" if answer is None or chat.full else first.finish
-    forks = tuple(replace(other, text="") for other in others)
-    return replace(first, finish=finish, forks=forks, used=chat.used)
+    return replace(first, text=text, finish=finish, forks=tuple(forks), used=chat.used)
