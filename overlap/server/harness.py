@@ -28,7 +28,7 @@ from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_jail import BACK_BYTES, JailMaker, run_jailed
-from overlap.server.harness_process import run_program
+from overlap.server.harness_process import run_agent
 from sandbox.kernel.clear import remove_tree
 from sandbox.session.commands import CommandJail
 
@@ -64,7 +64,7 @@ class HarnessRollout:
                 await asyncio.to_thread(_lay_out, files, folder)
                 with self._gateway.session(chat) as key:
                     own = _variables(self._gateway.url, key) | {RUN: run_name(self._scratch), "TMPDIR": str(folder)}
-                    code, tail = await run_program(["/bin/sh", "-c", self._command], folder, own, chat.ended, GRACE_S)
+                    code, tail = await run_agent(["/bin/sh", "-c", self._command], folder, own, chat.ended, GRACE_S)
             else:
                 code, tail = await self._run_jailed(self._jail, files, folder, chat)
             if self._gateway.fault is not None:
@@ -93,7 +93,7 @@ class HarnessRollout:
     async def _run_jailed(
         self, start: JailMaker, files: Mapping[str, str], folder: Path, chat: Chat
     ) -> tuple[int, str]:
-        """As ``run_program``, in a jail; what the program left is in ``folder`` then."""
+        """As ``run_agent``, in a jail; what the program left is in ``folder`` then."""
         async with threaded(_opened(start)) as jail:
             try:
                 await shielded_thread(jail.lay_out, {name: text.encode() for name, text in files.items()})

@@ -57,7 +57,7 @@ class StderrTail:
         os.close(self._source)
 
 
-async def run_program(
+async def run_agent(
     argv: Sequence[str], folder: Path, own: Mapping[str, str], over: asyncio.Event, grace_s: float
 ) -> tuple[int, str]:
     """Run ``argv`` in ``folder``, with ``own`` variables, in a session of its own, to its end; it is killed ``grace_s``

@@ -10,7 +10,7 @@ import pytest
 from overlap.core.errors import RolloutError
 from overlap.process.process_tree import identify
 from overlap.server import harness_process
-from overlap.server.harness_process import run_program
+from overlap.server.harness_process import run_agent
 
 
 async def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,5 +23,5 @@ async def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monke
     monkeypatch.setattr(harness_process.process_tree, "marked", lambda mark: [lives] * 3)
     monkeypatch.setattr(harness_process.process_tree, "kill_tree", lambda pids, *given, **more: tried.append(pids))
     with pytest.raises(RolloutError, match=r"still run after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
-        await run_program(["true"], tmp_path, {}, asyncio.Event(), 1.0)
+        await run_agent(["true"], tmp_path, {}, asyncio.Event(), 1.0)
     assert len(tried) > 1
