@@ -78,6 +78,10 @@ def test_one_that_hangs_is_ended_with_its_time_and_all_that_it_began(rolled, tmp
     assert (made.turns, made.finish, made.failure) == (2, "length", "")
 
 
+def test_one_whose_keeper_is_killed_has_crashed_and_leaves_nothing(tmp_path) -> None:
+    assert rolled(tmp_path, f"{AGENT} 'kills its keeper'; true").failure.startswith("episode.command ended with 137")
+
+
 @either
 def test_a_file_outside_its_directory_is_an_error_of_the_task(rolled, tmp_path) -> None:
     class Outside(Mine):
