@@ -66,8 +66,8 @@ class JailOptions:
     """``episode.jail``: paths that a program may read, and limits of all its processes together."""
 
     readable: tuple[str, ...] = ()
-    cpu_s: Annotated[Number, Field(gt=0)] | None = None
-    """None: ``episode.timeout_s``."""
+    cpu_s: Annotated[Number, Field(ge=0)] = 0.0
+    """0: ``episode.timeout_s``."""
     memory_bytes: Annotated[Whole, Field(gt=0)] = 2048 * MIB
     processes: Annotated[Whole, Field(gt=0)] = 256
     open_files: Annotated[Whole, Field(gt=0)] = 1024
