@@ -191,9 +191,9 @@ def naming_stage(stage: str, sample: str) -> Iterator[None]:
     """Raise an error inside as a StageError that says where it happened; a StageError stays as it is."""
     try:
         yield
-    except StageError:
-        raise
     except Exception as error:
+        if isinstance(error, StageError):
+            raise
         raise StageError(stage, sample, error) from error
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.core import equal_rewards, reaches
-from overlap.pipeline.group import DROP_REASONS
+from overlap.pipeline.assemble import DROP_REASONS
 from overlap.record.json_lines import read_json_lines
 from overlap.record.timing import NAN, Row, judged, mean, quantile, run_span
 from sandbox.core.nouns import Verdict

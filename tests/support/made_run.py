@@ -28,7 +28,7 @@ from overlap.evaluation.evaluate import PassRate, tallied
 from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline.advantage import complete
-from overlap.pipeline.group import make_group
+from overlap.pipeline.assemble import make_group
 from overlap.pipeline.learning import StepResult
 from overlap.record.logs import Console
 from overlap.record.progress import Progress

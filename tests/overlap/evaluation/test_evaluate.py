@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_parts import FakeGenerator, FakeVerifier, fake_prompts
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.core.errors import ConfigError, EngineError, StageError
 from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.evaluation.history import row as evaluation_row
-from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 from overlap.record.json_lines import read_json_lines
 from overlap.record.out_file import OutFile
 

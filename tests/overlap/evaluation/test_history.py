@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from journal import essence
 
 from overlap.config.fields import Config
@@ -22,7 +23,6 @@ from overlap.core import Request, Scored, Trajectory
 from overlap.core.errors import RunDirError
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, row
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
