@@ -37,13 +37,12 @@ from typing import Final
 
 from sandbox.core.excerpt import Excerpt, ExcerptWriter
 from sandbox.core.nouns import Case, Limits, Verdict
-from sandbox.errors import Cancelled, CheckerError, Starved
+from sandbox.errors import Cancelled, CheckerError, SandboxError, Starved
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
 from sandbox.judging import referee
-from sandbox.judging.frames import Frame
 from sandbox.judging.lanes import Lane, Side
-from sandbox.judging.prepared import PreparedProgram, encode_files
+from sandbox.judging.prepared import Frame, PreparedProgram, encode_files
 from sandbox.judging.verdicts import Decision, check_beside, decide_ending
 from sandbox.languages.language import Language
 from sandbox.languages.layout import CompileError
@@ -189,6 +188,8 @@ def run_interactive(
             threads.append(talk.interactor.start(judge.prepared, talk.patient, **judge.how(case), files=theirs))
             threads.append(talk.program.start(prepared, limits, **mine))
             talk.pump(prepared.cancel_fd)
+        except RuntimeError as error:  # no thread can be started
+            raise SandboxError(f"the two sides of an interactive case cannot be started: {error}") from error
         finally:
             talk.program.cancel()
             talk.interactor.cancel()
@@ -251,26 +252,23 @@ def _decide(talk: _Talk, limits: Limits, language: Language) -> Decision:
     if ending:
         return ending
     if talk.told.flooded:
-        return _blame(talk, judge.crash(f"wrote more than {judge.limits.output_bytes} bytes to the program"))
+        return _settle(talk, judge.crash(f"wrote more than {judge.limits.output_bytes} bytes to the program"))
     if interactor.outcome:
-        reading = talk.reading or judge.read(*interactor.outcome, talk.patient)
-        if isinstance(reading, referee.Crash):
-            return _blame(talk, reading)
-        if isinstance(reading, CheckerError):
-            raise reading
-        return reading
+        return _settle(talk, talk.reading or judge.read(*interactor.outcome, talk.patient))
     if program.outcome is None:
         raise Cancelled("the program was cancelled")
     if interactor.jail.lost_s > INTERACTOR_END_S / 2:
         raise Starved(f"the {judge.role} waited {interactor.jail.lost_s:.0f} s for the machine; use fewer workers")
-    return _blame(talk, judge.crash(f"did not end within {INTERACTOR_END_S:g} s of the program's end"))
+    return _settle(talk, judge.crash(f"did not end within {INTERACTOR_END_S:g} s of the program's end"))
 
 
-def _blame(talk: _Talk, crash: referee.Crash) -> Decision:
-    """Blame a failure of the interactor. Raises CheckerError where the program had no part in it."""
-    if not (talk.heard or talk.judge.again):
-        raise CheckerError(str(crash))
-    return _blamed(talk.judge, crash)
+def _settle(talk: _Talk, reading: Decision | CheckerError) -> Decision:
+    """Blame a crash of the interactor on the program. Raises CheckerError where the program had no part in it."""
+    if not isinstance(reading, CheckerError):
+        return reading
+    if isinstance(reading, referee.Crash) and (talk.heard or talk.judge.again):
+        return _blamed(talk.judge, reading)
+    raise CheckerError(str(reading))
 
 
 def _blamed(judge: referee.Referee, crash: referee.Crash) -> Decision:

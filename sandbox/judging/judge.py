@@ -27,11 +27,10 @@ from sandbox.errors import InvalidProblem
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
 from sandbox.judging import apart, interactive, python_asserts
-from sandbox.judging.frames import Frame
+from sandbox.judging.control import in_fresh_jails
 from sandbox.judging.interrupt import cancellable
-from sandbox.judging.prepared import PreparedProgram
+from sandbox.judging.prepared import Frame, PreparedProgram
 from sandbox.judging.referee import NEXT_PASS, Referee
-from sandbox.judging.tries import in_fresh_jails
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,

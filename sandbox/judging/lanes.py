@@ -15,8 +15,7 @@ from sandbox.core.excerpt import ExcerptWriter
 from sandbox.core.nouns import Limits
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
-from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import PreparedProgram
+from sandbox.judging.prepared import Frame, PreparedProgram
 
 _CHUNK: Final = 1 << 16
 _AT_ONCE: Final = 1 << 20

@@ -32,8 +32,7 @@ from sandbox.core.nouns import REFEREE_LIMITS, Case, Limits, Verdict
 from sandbox.core.problem import Convention, Problem
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail.run import RunResult
-from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import Files, PreparedProgram, encode_files
+from sandbox.judging.prepared import Files, Frame, PreparedProgram, encode_files
 from sandbox.judging.verdicts import ACCEPTED, Decision, decide_limits
 from sandbox.languages.layout import CompileError
 from sandbox.languages.table import LANGUAGES

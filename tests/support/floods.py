@@ -14,7 +14,7 @@ from sandbox.core.nouns import SOURCE_BYTES_MAX, Case, Limits
 from sandbox.core.problem import Problem
 from sandbox.jail.run import RunResult
 from sandbox.judging import assert_values, python_asserts, verdicts
-from sandbox.judging.frames import read_frame
+from sandbox.judging.prepared import read_frame
 from sandbox.languages.table import LANGUAGES
 from sandbox.rewards.extract import extract_program
 

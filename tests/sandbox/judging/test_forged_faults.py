@@ -14,8 +14,8 @@ from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.compare.modes import same_result
 from sandbox.compare.values import decode_value
 from sandbox.judging.assert_values import holds
-from sandbox.judging.frames import read_frame
 from sandbox.judging.judge import Judge
+from sandbox.judging.prepared import read_frame
 from sandbox.judging.python_asserts import plan_asserts
 
 LIMITS = Limits(cpu_s=10, wall_s=60)

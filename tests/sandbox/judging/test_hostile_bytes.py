@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sandbox import Case, Judgement, Problem, Program, Verdict
 from sandbox.build.builder import Builder
 from sandbox.jail.run import JailedRun, RunResult
-from sandbox.judging.frames import NONCE_BYTES, read_frame
 from sandbox.judging.judge import Judge
+from sandbox.judging.prepared import NONCE_BYTES, read_frame
 
 ENDS = st.fixed_dictionaries(
     {

@@ -13,7 +13,7 @@ from wide import wide
 from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
 from sandbox.core.nouns import FAILURES_SHOWN_MAX, MIB
 from sandbox.judging.judge import Judge
-from sandbox.judging.said import describe_value
+from sandbox.judging.verdicts import describe_value
 from sandbox.languages.table import LANGUAGES, find_language
 
 ECHO = Program(
