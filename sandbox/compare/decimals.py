@@ -16,12 +16,10 @@ _DIGITS: Final = 50  # of differences and bounds
 
 def read_decimal(text: bytes | str) -> Decimal | None:
     """A number that is written in ASCII decimal; None where its exponent has too many digits."""
-    from decimal import Decimal, InvalidOperation
+    from decimal import Decimal
 
-    try:
-        return Decimal(text if isinstance(text, str) else text.decode())
-    except InvalidOperation:
-        return None
+    number = Decimal(text if isinstance(text, str) else text.decode(), _context())
+    return None if number.is_nan() else number
 
 
 def is_within(
@@ -30,18 +28,13 @@ def is_within(
     """Return whether a finite number is no further from the target than one of the tolerances that are given."""
     if number is None or target is None:
         return False
-    context = _context()
-    try:
-        apart = context.subtract(number, target).copy_abs()
-        return (absolute is not None and apart <= absolute) or (
-            relative is not None and apart <= context.multiply(relative, target.copy_abs())
-        )
-    except ArithmeticError:  # the difference is past what a Decimal can hold
-        return False
+    apart = _context().subtract(number, target).copy_abs()  # infinite where a Decimal cannot hold it
+    bounds = (absolute, None if relative is None else _context().multiply(relative, target.copy_abs()))
+    return apart.is_finite() and any(bound is not None and apart <= bound for bound in bounds)
 
 
 @functools.cache
 def _context() -> Context:
     from decimal import MAX_EMAX, MIN_EMIN, Context
 
-    return Context(prec=_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return Context(prec=_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])

@@ -43,10 +43,6 @@ class Flags:
     absolute: Decimal | None = None
     relative: Decimal | None = None
 
-    @property
-    def numeric(self) -> bool:
-        return self.absolute is not None or self.relative is not None
-
 
 def kattis_comparison(mode: str) -> Callable[[bytes, bytes], bool] | None:
     """The comparison of a mode `kattis(...)`; None for another mode. Raises InvalidProblem for its arguments."""
@@ -96,7 +92,8 @@ def _found(pattern: re.Pattern[bytes], text: bytes) -> Iterator[bytes]:
 
 
 def _same(token: bytes, expected: bytes, flags: Flags) -> bool:
-    if flags.numeric and (target := _number(expected)) is not None:
+    numeric = flags.absolute is not None or flags.relative is not None
+    if numeric and (target := _number(expected)) is not None:
         return is_within(_number(token), target, flags.absolute, flags.relative)
     return not flags.case_sensitive and len(token) == len(expected) and token.lower() == expected.lower()
 

@@ -87,12 +87,8 @@ def same_result(mode: str, value: Any, expected: Any) -> bool:
 
 def _eps(mode: str) -> str | None:
     """The text of eps in float(eps), where that is a number between 0 and 1."""
-    if not (found := re.fullmatch(r"float\(([0-9.eE+-]+)\)", mode)):
-        return None
-    try:
-        return found[1] if 0 < float(found[1]) < 1 else None
-    except ValueError:
-        return None
+    eps = mode[6:-1] if mode.startswith("float(") and mode.endswith(")") else ""
+    return eps if _NUMBER.fullmatch(eps.encode("utf-8", "replace")) and 0 < float(eps) < 1 else None
 
 
 def _lines(output: bytes, expected: bytes) -> bool:

@@ -14,6 +14,7 @@ tokens are taken one at a time: an output may be 16 MB of either.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -47,11 +48,12 @@ def sf(output: bytes, expected: bytes) -> bool:
 def code_contests(output: bytes, expected: bytes) -> bool:
     if output == expected:
         return True
-    mine, theirs = (_CONTEST_TOKEN.finditer(text) for text in (output, expected))
-    if all(a and b and a[0].lower() == b[0].lower() for a, b in zip_longest(mine, theirs)):
-        return True
-    mine, theirs = (_CONTEST_TOKEN.finditer(text) for text in (output, expected))
-    return all(a and b and _same_contest(a[0].lower(), b[0].lower()) for a, b in zip_longest(mine, theirs))
+
+    def all_equal(equal: Callable[[bytes, bytes], bool]) -> bool:
+        mine, theirs = (_CONTEST_TOKEN.finditer(text) for text in (output, expected))
+        return all(a and b and equal(a[0].lower(), b[0].lower()) for a, b in zip_longest(mine, theirs))
+
+    return all_equal(operator.eq) or all_equal(_same_contest)
 
 
 def _by_lines(output: bytes, expected: bytes, equal: Callable[[str, str], bool]) -> bool:
@@ -77,8 +79,6 @@ def _lines(text: bytes) -> Iterator[str]:
 def _same_decimals(mine: str, theirs: str) -> bool:
     from decimal import Decimal, DecimalException  # here: the zygote imports this module and forks for every run
 
-    with suppress(DecimalException):
-        return Decimal(mine) == Decimal(theirs)
     try:
         tokens = zip_longest(_TOKEN.finditer(mine), _TOKEN.finditer(theirs))
         return all(a and b and Decimal(a[0]) == Decimal(b[0]) for a, b in tokens)
