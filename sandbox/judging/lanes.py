@@ -112,24 +112,19 @@ class Lane:
                         if not self.writer.ended and self.writer.jail.is_running():
                             self.close()  # the program continues without its stdout
                         break
-                self.pending = self.pending[self._deliver() :]
-            except BlockingIOError:
-                break
+                if not (self.reader.ended or self.deaf):
+                    size = os.write(self.target, self.pending)
+                    self.delivered += size
+                    self.pending = self.pending[size:]
+                else:
+                    self.pending = b""
+            except (BlockingIOError, BrokenPipeError) as error:
+                if isinstance(error, BlockingIOError):
+                    break
+                self.deaf = True
         if self.writer.ended and not self.pending and not self.held:
             self.close()
         return self.passed > before
-
-    def _deliver(self) -> int:
-        """Return how many of the pending bytes are written."""
-        if self.reader.ended or self.deaf:
-            return len(self.pending)
-        try:
-            size = os.write(self.target, self.pending)
-        except BrokenPipeError:
-            self.deaf = True
-            return len(self.pending)
-        self.delivered += size
-        return size
 
     def heard(self) -> bool:
         """Return whether the reader has read something, or the end of file."""
