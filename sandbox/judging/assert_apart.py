@@ -9,12 +9,11 @@ import ast
 import builtins
 import sys
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from sandbox.judging.assert_names import Names, bound_by, loaded
-from sandbox.judging.assert_origins import is_doubtful
+from sandbox.judging.assert_names import Names, bound_by, given, is_doubtful, loaded, walk
 from sandbox.judging.assert_state import needs_one_process
 
 
@@ -45,13 +44,13 @@ def root_of(node: ast.expr) -> str:
 
 def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apart | None:
     """Return None where the test would rely on the program's own answer even in a jail of its own."""
-    nodes = [inner for part in whole for inner in ast.walk(part)]
+    nodes = walk(*whole)
     used = loaded(*whole) - names.test - vars(builtins).keys()
     modules = modules_of(whole) & used - names.preamble - names.entry
     programs = (used - modules) | names.entry
     if not programs or names.entry & names.test:
         return None
-    loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
+    loose = replace(names, opaque=False)
     for node in nodes:
         if isinstance(node, ast.Assert) and (trusts_program(node.test, loose) or _tests_preamble(node.test, loose)):
             return None
@@ -81,21 +80,19 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
 
 def made_by(body: list[ast.stmt]) -> set[str]:
     """Names that the test calls to make objects: written as classes are, and never compared with a literal."""
-    nodes = [node for part in body for node in ast.walk(part)]
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    nodes = walk(*body)
     valued: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Compare) and all(isinstance(op, ast.Eq) for op in node.ops):
-            sides = (node.left, *node.comparators)
-            if any(not loaded(side) and not isinstance(side, ast.Call) for side in sides if not _is_none(side)):
-                valued |= {
-                    side.func.id for side in sides if isinstance(side, ast.Call) and isinstance(side.func, ast.Name)
-                }
-    return {name for name in called | loaded(*body) if name[:1].isupper() and "_" not in name} - valued
+            sides = [side for side in (node.left, *node.comparators) if ast.unparse(side) != "None"]
+            if any(not loaded(side) and not isinstance(side, ast.Call) for side in sides):
+                valued |= _called(sides)
+    return {name for name in loaded(*body) if name[:1].isupper() and "_" not in name} - valued
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _called(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that these nodes themselves call."""
+    return {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
 
 
 _PLAIN_MODULES: Final = (
@@ -163,17 +160,16 @@ def _held_identities(nodes: list[ast.AST]) -> set[ast.AST]:
 
 def _walks_objects(nodes: list[ast.AST], above: list[ast.stmt]) -> bool:
     """Return whether the test goes from object to object of a class that only the program has: `while head:`."""
-    words = [inner for part in above for inner in ast.walk(part)]
+    words = walk(*above)
     known = {node.attr for node in words if isinstance(node, ast.Attribute)}
     known |= {node.id for node in words if isinstance(node, ast.Name)}
     for loop in nodes:
-        inner = (
-            [node for node in ast.walk(loop) if isinstance(node, ast.Attribute)] if isinstance(loop, ast.While) else []
-        )
-        asked = loaded(loop.test) if isinstance(loop, ast.While) else set()
-        names = {node.attr for node in inner if isinstance(node.value, ast.Name) and node.value.id in asked}
-        if any(not any(hasattr(kind, name) for kind in _PLAIN_TYPES) for name in names - known):
-            return True
+        if isinstance(loop, ast.While):
+            attributes = [node for node in walk(loop) if isinstance(node, ast.Attribute)]
+            asked = loaded(loop.test)
+            names = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id in asked}
+            if any(not any(hasattr(kind, name) for kind in _PLAIN_TYPES) for name in names - known):
+                return True
     return False
 
 
@@ -190,28 +186,23 @@ def _passes_functions(nodes: list[ast.AST]) -> bool:
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
             made |= bound_by(node)
-    for call in nodes:
-        if isinstance(call, ast.Call) and root_of(call) not in vars(builtins):
-            given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            if any(isinstance(arg, ast.Lambda) or (isinstance(arg, ast.Name) and arg.id in made) for arg in given):
-                return True
-    return False
+    calls = [node for node in nodes if isinstance(node, ast.Call) and root_of(node) not in vars(builtins)]
+    passed = [arg for call in calls for arg in given(call)]
+    return any(isinstance(arg, ast.Lambda) or (isinstance(arg, ast.Name) and arg.id in made) for arg in passed)
 
 
 def _tests_preamble(test: ast.expr, names: Names) -> bool:
     """Return whether a name's owner is ambiguous, as in `assert gcd(4, 6) == 2` below a preamble that imports a gcd."""
-    calls = [node.func.id for node in ast.walk(test) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     if any(map(names.is_programs, loaded(test))):
         return False
-    return any(name in names.preamble and name not in names.test for name in calls)
+    return bool(_called(ast.walk(test)) & names.preamble - names.test)
 
 
 def modules_of(body: list[ast.stmt]) -> set[str]:
     """Return the modules of the standard library that are used as modules: a program may be called `bisect`."""
-    nodes = [inner for part in body for inner in ast.walk(part)]
+    nodes = walk(*body)
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    return owners & sys.stdlib_module_names - called
+    return owners & sys.stdlib_module_names - _called(nodes)
 
 
 def _is_helper(func: ast.expr, names: Names, modules: set[str]) -> bool:

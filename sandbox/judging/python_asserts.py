@@ -23,8 +23,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from sandbox.judging.assert_apart import Apart, apart_of, made_by, modules_of, root_of, trusts_program
-from sandbox.judging.assert_names import Names, bound_by, loaded, names_of
-from sandbox.judging.assert_origins import is_doubtful
+from sandbox.judging.assert_names import Names, bound_by, is_doubtful, loaded, names_of, walk
 from sandbox.judging.assert_values import FIT, SAFE, Check, is_safe_math, slot
 
 _TYPES: Final = ("int", "float", "str", "list", "tuple", "dict", "set", "bool")
@@ -54,11 +53,11 @@ def plan_asserts(text: str, preamble: str = "", fn_name: str | None = None) -> P
     body = _inline_check(whole)
     names = names_of(body, above, entry)
     found = _split(body, names)
-    if found.weak and not any(isinstance(node, ast.Assert) for part in whole for node in ast.walk(part)):
+    if found.weak and not any(isinstance(node, ast.Assert) for node in walk(*whole)):
         return found  # what decides in place of an assert, as `raise AssertionError`, is not looked into
     if found.weak:
         return Plan(found.steps, found.checks, True, apart_of(whole, above, names_of(whole, above, entry)))
-    if not any(map(_may_pass_for_values, (node for part in above for node in ast.walk(part)))):
+    if not any(map(_may_pass_for_values, walk(*above))):
         return found
     instead = Plan((("exec", text),), (), True, apart_of(whole, above, names_of(whole, above, entry)))
     return replace(found, instead=instead)
@@ -170,10 +169,10 @@ def _inline_check(body: list[ast.stmt]) -> list[ast.stmt]:
     if not root_of(call.args[0]) or any(isinstance(n, ast.Call) and n.args for n in ast.walk(call.args[0])):
         return body
     inner = made[0].body
-    if any(isinstance(node, _NOT_INLINED) for part in inner for node in ast.walk(part)):
+    if any(isinstance(node, _NOT_INLINED) for node in walk(*inner)):
         return body
     parameter, target = made[0].args.args[0].arg, call.args[0]
-    used = [n for part in inner for n in ast.walk(part) if isinstance(n, ast.Name)]
+    used = [n for n in walk(*inner) if isinstance(n, ast.Name)]
     if any(n.id == parameter and not isinstance(n.ctx, ast.Load) for n in used):
         return body
     rename = _Rename(parameter, target)
