@@ -78,23 +78,6 @@ def test_functions_are_found_the_way_people_write_them(judge: Judge, source: str
     assert function(judge, source, "[3, 4]", "7", fn_name=fn_name).verdict is Verdict.AC
 
 
-def test_a_preamble_stands_before_the_program(judge: Judge) -> None:
-    source = "def f(x: List[int]) -> int: return math.prod(x)"
-    done = function(judge, source, "[[2, 3]]", "6", preamble="import math\nfrom typing import *")
-    assert done.verdict is Verdict.AC
-
-
-def test_no_state_is_carried_from_test_to_test(judge: Judge) -> None:
-    source = "class Solution:\n  calls = 0\n  def f(self):\n    Solution.calls += 1\n    return Solution.calls"
-    cases = tuple(Case("[]", str(n)) for n in (1, 2, 3))
-    done = judge.judge(Problem("p", "function", cases, "Solution.f", limits=LIMITS), Program(source))
-    assert [case.verdict for case in done.cases] == ["AC", "WA", "WA"]
-
-
-def test_arguments_of_any_length_arrive(judge: Judge) -> None:
-    assert function(judge, "def f(x): return x + 1", f"[{'9' * 5000}]", "1" + "0" * 5000).verdict is Verdict.AC
-
-
 # --- C++ --------------------------------------------------------------------------------------------------------------
 
 
