@@ -14,12 +14,11 @@ doubles, so that a tolerance of 0 is exact.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from sandbox.compare.decimals import is_within, read_decimal
+from sandbox.compare.tokens import all_equal, is_within, read_decimal, tokens_of
 from sandbox.errors import InvalidProblem
 
 if TYPE_CHECKING:
@@ -79,16 +78,9 @@ def _eps(name: str, text: str) -> Decimal:
 
 
 def kattis_equal(output: bytes, expected: bytes, flags: Flags) -> bool:
-    """Runs and tokens are taken one at a time: an output may be 16 MB of either."""
-    if output == expected:
-        return True
     find = _RUN if flags.space_change_sensitive else _TOKEN
-    pairs = zip_longest(_found(find, output), _found(find, expected))
-    return all(a is not None and b is not None and (a == b or _same(a, b, flags)) for a, b in pairs)
-
-
-def _found(pattern: re.Pattern[bytes], text: bytes) -> Iterator[bytes]:
-    return (found[0] for found in pattern.finditer(text))
+    tokens = tokens_of(find, output), tokens_of(find, expected)
+    return output == expected or all_equal(*tokens, lambda a, b: _same(a, b, flags))
 
 
 def _same(token: bytes, expected: bytes, flags: Flags) -> bool:

@@ -21,6 +21,8 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Final
 
+from sandbox.compare.tokens import all_equal, tokens_of
+
 _LINE: Final = re.compile(rb"[^\n]+|\n+")
 _TOKEN: Final = re.compile(r"\S+")
 _CONTEST_TOKEN: Final = re.compile(rb"[^ \n\t\r\v]+")
@@ -49,16 +51,15 @@ def code_contests(output: bytes, expected: bytes) -> bool:
     if output == expected:
         return True
 
-    def all_equal(equal: Callable[[bytes, bytes], bool]) -> bool:
-        mine, theirs = (_CONTEST_TOKEN.finditer(text) for text in (output, expected))
-        return all(a and b and equal(a[0].lower(), b[0].lower()) for a, b in zip_longest(mine, theirs))
+    def agree(equal: Callable[[bytes, bytes], bool]) -> bool:
+        mine, theirs = (map(bytes.lower, tokens_of(_CONTEST_TOKEN, text)) for text in (output, expected))
+        return all(a is not None and b is not None and equal(a, b) for a, b in zip_longest(mine, theirs))
 
-    return all_equal(operator.eq) or all_equal(_same_contest)
+    return agree(operator.eq) or agree(_same_contest)
 
 
 def _by_lines(output: bytes, expected: bytes, equal: Callable[[str, str], bool]) -> bool:
-    pairs = zip_longest(_lines(output), _lines(expected))
-    return output == expected or all(a is not None and b is not None and (a == b or equal(a, b)) for a, b in pairs)
+    return output == expected or all_equal(_lines(output), _lines(expected), equal)
 
 
 def _lines(text: bytes) -> Iterator[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 from sandbox.compare import hashed
-from sandbox.compare.decimals import is_within, read_decimal
+from sandbox.compare.tokens import is_within, read_decimal
 
 DEPTH_MAX: Final = 200
 _SHORT: Final = 1 << 53

@@ -39,7 +39,7 @@ def repeated(unit: bytes, size: int) -> bytes:
 
 
 MODES = (
-    *("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "float(1e-6)+ignore_case"),
+    *("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests"),
     *("kattis", "kattis(float_tolerance 1e-6)", "kattis(case_sensitive space_change_sensitive)"),
 )
 TEXTS: dict[str, Callable[[int], tuple[bytes, bytes]]] = {

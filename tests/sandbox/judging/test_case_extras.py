@@ -71,7 +71,6 @@ ONE, GROUPED = Case("1", "1"), Case("1", "1", "a")
         (ONE, {**TALK, **CHECKED}, "interactive"),
         (ONE, {**CHECKED, "convention": "icpc"}, "convention='icpc'"),
         (ONE, {"subtasks": (Subtask("a", 1),)}, "no case"),
-        (ONE, {"compare": "lcb+ignore_case"}, "lcb.ignore_case"),
         (GROUPED, {}, "group='a'"),
         (GROUPED, {"subtasks": (Subtask("a", 1), Subtask("a", 2))}, "same name"),
         (GROUPED, {"subtasks": (Subtask("a", -1),)}, "points=-1"),

@@ -126,7 +126,7 @@ def test_any_result_frame_leads_to_a_verdict(
     outcome(problem, Told(end, b"1", stderr, result), directory)
 
 
-MODES = ["exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "tokens+ignore_case"]
+MODES = ["exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests"]
 ODD = b"1 -0 1e999999 1e-999999 nan sNaN inf 0x1p3 1_0 . + 1e 1E+99999999999999999999 \xff \x00 \xed\xa0\x80".split(
     b" "
 )

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 import pytest
-from asserting import LIMITS, function, stdio
+from asserting import function, stdio
 
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict

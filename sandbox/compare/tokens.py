@@ -1,4 +1,5 @@
-"""Numbers as they are written, exactly: a double would take 1e-400 for 0, and 0.300001 for more than 1e-6 from 0.3.
+"""Tokens of two outputs, and numbers as they are written, exactly: a double would take 1e-400 for 0, and 0.300001 for
+more than 1e-6 from 0.3.
 
 The `decimal` module is imported on first use, because the zygote imports this module and forks for every run.
 """
@@ -6,12 +7,28 @@ The `decimal` module is imported on first use, because the zygote imports this m
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from typing import TYPE_CHECKING, AnyStr, Final, TypeVar
 
 if TYPE_CHECKING:
     from decimal import Context, Decimal
 
+T = TypeVar("T", str, bytes)
+
 _DIGITS: Final = 50  # of differences and bounds
+
+
+def tokens_of(pattern: re.Pattern[AnyStr], text: AnyStr) -> Iterator[AnyStr]:
+    """All matches, one at a time: splitting a 16 MB flood at once would cost half a gigabyte."""
+    return (found[0] for found in pattern.finditer(text))
+
+
+def all_equal(mine: Iterable[T], theirs: Iterable[T], equal: Callable[[T, T], bool]) -> bool:
+    """Return whether there are as many, and each two are the same or `equal`."""
+    pairs = zip_longest(mine, theirs)
+    return all(a is not None and b is not None and (a == b or equal(a, b)) for a, b in pairs)
 
 
 def read_decimal(text: bytes | str) -> Decimal | None:
