@@ -110,14 +110,9 @@ def test_a_problem_and_a_program_are_judged_as_they_stand_in_a_file(program: Any
     assert sandbox.judge(SUM, program).verdict == "AC"
 
 
-def test_the_wall_limit_follows_the_cpu_limit() -> None:
-    assert Limits(cpu_s=2).wall_limit_s == 8
-    assert Limits(cpu_s=2, wall_s=3).wall_limit_s == 3
-
-
-def test_without_a_limit_for_files_they_may_be_as_long_as_an_output() -> None:
-    sizes = [Limits(output_bytes=size << 20).file_limit_bytes >> 20 for size in (1, 64, 90)]
-    assert sizes == [64, 64, 90]
+def test_limits_of_wall_time_and_of_files_follow_those_of_cpu_time_and_of_the_output() -> None:
+    assert (Limits(cpu_s=2).wall_limit_s, Limits(cpu_s=2, wall_s=3).wall_limit_s) == (8, 3)
+    assert [Limits(output_bytes=size << 20).file_limit_bytes >> 20 for size in (1, 64, 90)] == [64, 64, 90]
 
 
 @pytest.mark.parametrize(

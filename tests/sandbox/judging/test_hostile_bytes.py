@@ -70,7 +70,7 @@ def outcome(problem: Problem, jail: Told, directory: Path) -> Judgement:
 
 
 HUGE = "an integer of 5,000 digits"  # written as one
-KEYS = st.sampled_from(["ok", "error", "stage", "kind", "values", "i", "t", "s", "z", "d", "b", "c", "\ud800", ""])
+KEYS = st.sampled_from([*"itszdbcqfnrgkvm@h", "ok", "error", "stage", "kind", "values", "\ud800", ""])
 LEAVES = (
     st.none()
     | st.booleans()
@@ -105,10 +105,17 @@ BYTES = st.binary(max_size=60) | st.text(st.characters(codec=None), max_size=30)
 RESULTS = st.builds(
     written, FRAMES | TREES, st.sampled_from([0, 0, 0, 1, 5]), st.booleans() | st.just(True)
 ) | BYTES.map(lambda some: b"{nonce}" + some)
+ASSERTS = (
+    "assert f() == [1, 2]", "assert f() in (1, 2)", "assert sum(f()) == 3", "assert sorted(f()) == [1]",
+    "assert abs(f() - 1.0) < 1e-6", "assert f()[0] == 'a'", "assert len(f()) == len(f()) and max(f()) > min(f())",
+    "assert f() + f() == 'ab'", "assert f() * 3 == 9", "assert str(f()) == 'x' or round(f(), 2) == 1.5",
+    "assert set(f()) == {1} and dict(f()) == {}", "assert f() // 2 % 3 == 1 or not f() < 3", "assert -f() == f() - 1",
+)  # fmt: skip
 PROBLEMS = [
     Problem("p", "stdio", (Case("", "1"),)),
     Problem("p", "function", (Case("[]", '{"1": [1, 2.5, null]}'), Case("[]", "[1.5]")), fn_name="f"),
     Problem("p", "assert", (Case("assert f() == {1: 2}\nassert abs(f() - 2.5) < 1\nassert sorted(f())[0] in f()"),)),
+    *(Problem("p", "assert", (Case(text),)) for text in ASSERTS),
 ]
 
 

@@ -88,10 +88,6 @@ def test_every_kind_of_a_language_tells_right_from_wrong_and_from_an_early_end(
 @pytest.mark.parametrize(
     "source",
     [
-        wide('public class Answer { public static void main(String[] a) { System.out.println("ok"); } }'),
-        wide(
-            'class A { static class B {} }\npublic class Z { public static void main(String[] a) { System.out.println("ok"); } }'  # noqa: E501
-        ),
         'class A { public static void main(String[] a) {} } class Main { public static void main(String[] a) { System.out.println("ok"); } }',  # noqa: E501
     ],
 )
