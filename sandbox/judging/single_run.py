@@ -25,9 +25,10 @@ DOES_NOT_COMPILE: Final = "it does not compile"
 
 def run_program(
     judge: Judge, problem: Problem, program: Program, fetch: tuple[str, ...] = (), *, asserts: bool = False
-) -> ProgramRun:
+) -> tuple[Verdict, ProgramRun]:
     """Run a program on the first case of a stdio problem, whose expected output is not looked at, and bring back the
-    files named in `fetch`. asserts: as with `java -ea`. Raises SandboxError for failures of the sandbox.
+    files named in `fetch`. asserts: as with `java -ea`. AC where it ends well. Raises SandboxError for failures of the
+    sandbox.
     """
     start = time.monotonic()
     language = find_language(program.language)
@@ -43,9 +44,9 @@ def run_program(
         spent = time.monotonic() - start
         log = printable(str(error), "\n\t")
         failed = ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_cause=error.cause)
-        return replace(failed, compile_s=spent, run_s=spent)
+        return Verdict.CE, replace(failed, compile_s=spent, run_s=spent)
     verdict, message = decide_ending(done, frame, limits, language) or (Verdict.AC, "")
-    return ProgramRun(
+    return verdict, ProgramRun(
         *who,
         stdout=done.stdout,
         stderr=done.stderr,

@@ -143,8 +143,8 @@ def decide_values(
     frame: Frame | None,
     language: Language,
 ) -> tuple[Decision, str | None]:
-    """Questions 3 and 4 for function and assert problems, and the values that are not right."""
-    if failed := decide_frame(done, frame, language, problem.kind):
+    """All questions for function and assert problems, and the values that are not right."""
+    if failed := decide_limits(done, problem.limits) or decide_frame(done, frame, language, problem.kind):
         return failed, None
     assert frame is not None
     try:
