@@ -92,7 +92,7 @@ class _Talk:
     parting_cpu_s: float
     judge: referee.Referee
     reading: Decision | CheckerError | None = None
-    """What the interactor's end means, where the program went on."""
+    """Meaning of the interactor's end, where the program went on."""
     parting: _Parting | None = None
     heard: bool | None = None
     """The interactor had read something from the program when it ended or was stopped."""

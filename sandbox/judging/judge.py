@@ -271,7 +271,7 @@ def run_once(
     """Run a program on a stdio problem's first case without comparing: result, stdout, stderr or compile log, tier."""
 
     def run(jail: Jail) -> tuple[CaseResult, bytes, bytes, str]:
-        verdict, ran = run_program(Judge(jail, Builder(os.path.join(jail.directory, "build"))), problem, program)
+        verdict, ran = run_program(jail, Builder(os.path.join(jail.directory, "build")), problem, program)
         result = CaseResult(0, verdict, ran.cpu_s, ran.wall_s, ran.memory_bytes, ran.message)
         return result, ran.stdout, ran.stderr or ran.compile_log.encode(), ran.tier
 

@@ -133,7 +133,9 @@ def test_a_limit_that_ended_the_compiler_is_named(judge: Judge, monkeypatch: pyt
     assert (done.verdict, done.compile_cause) == (Verdict.CE, "cpu"), done
     assert done.compile_log.startswith("the compiler exceeded its CPU time limit")
     assert Judgement.from_json(done.to_json()) == done
-    _, run = run_program(judge, Problem("run", "stdio", (Case("", "-"),)), Program(source + "\n", "c"))
+    _, run = run_program(
+        judge.jail, judge.builder, Problem("run", "stdio", (Case("", "-"),)), Program(source + "\n", "c")
+    )
     assert (run.compiled, run.compile_cause) == (False, "cpu")
     assert not_run(done).compile_cause == "cpu"
 
