@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sandbox.judging.assert_names import Names, bound_by, given, is_doubtful, loaded, walk
-from sandbox.judging.assert_state import needs_one_process
+from sandbox.judging.assert_state import needs_one_process, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
         return None
     makes = made_by(whole) & programs
     others = makes - names.entry - names.preamble - {"Solution"}
-    decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
-    decisive &= not _walks_objects(nodes, above)
-    decisive &= modules <= set(_PLAIN_MODULES)
-    kept = _held_identities(nodes)
-    sound = all(node in kept or _is_sound_use(node) for node in nodes) and modules <= set(_SOUND_MODULES)
-    sound &= not is_doubtful(whole, loose, modules)
+    imported = modules | set(_imports(nodes))
+    odd = {node for node in nodes if isinstance(node, ast.Compare) and not _is_plain_comparison(node)}
+    decisive = _are_all(imported, _PLAIN_MODULES) and not odd and not any(map(_is_worldly, nodes)) and not others
+    decisive = decisive and not _passes_functions(nodes) and not _walks_objects(nodes, above)
+    sound = _are_all(imported, _SOUND_MODULES) and "unittest.mock" not in imported and not words(*whole) & _SHARED
+    sound = sound and odd <= _held_identities(nodes) and not is_doubtful(whole, loose, modules)
     if not decisive and not sound:
         return None
     return Apart(
@@ -84,10 +84,14 @@ def made_by(body: list[ast.stmt]) -> set[str]:
     valued: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Compare) and all(isinstance(op, ast.Eq) for op in node.ops):
-            sides = [side for side in (node.left, *node.comparators) if ast.unparse(side) != "None"]
-            if any(not loaded(side) and not isinstance(side, ast.Call) for side in sides):
+            sides = (node.left, *node.comparators)
+            if any(not isinstance(side, ast.Call) and not _is_none(side) and not loaded(side) for side in sides):
                 valued |= _called(sides)
     return {name for name in loaded(*body) if name[:1].isupper() and "_" not in name} - valued
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _called(nodes: Iterable[ast.AST]) -> set[str]:
@@ -110,19 +114,29 @@ _WORLDLY: Final = (
 )
 
 
-def _is_plain_use(node: ast.AST) -> bool:
-    """Return whether the test reads no output, patches nothing and does not ask about identity."""
-    match node:
-        case ast.Import(names=names):
-            return all(alias.name.partition(".")[0] in _PLAIN_MODULES for alias in names)
-        case ast.ImportFrom(module=module):
-            return (module or "").partition(".")[0] in _PLAIN_MODULES
-        case ast.Name(id=name):
-            return name not in _WORLDLY
-        case ast.Compare(ops=ops, comparators=sides):
-            pairs = zip(ops, sides, strict=True)
-            return all(isinstance(s, ast.Constant) for op, s in pairs if isinstance(op, ast.Is | ast.IsNot))
-    return not isinstance(node, ast.ClassDef | ast.With | ast.AsyncWith | ast.Await | ast.Global | ast.Nonlocal)
+def _imports(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def _are_all(modules: set[str], known: tuple[str, ...]) -> bool:
+    return {name.partition(".")[0] for name in modules} <= set(known)
+
+
+def _is_worldly(node: ast.AST) -> bool:
+    """Return whether the test reads output, patches something, or makes a class."""
+    if isinstance(node, ast.Name):
+        return node.id in _WORLDLY
+    return isinstance(node, ast.ClassDef | ast.With | ast.AsyncWith | ast.Await | ast.Global | ast.Nonlocal)
+
+
+def _is_plain_comparison(node: ast.Compare) -> bool:
+    """Return whether it asks about identity with a constant at most."""
+    pairs = zip(node.ops, node.comparators, strict=True)
+    return all(isinstance(side, ast.Constant) for op, side in pairs if isinstance(op, ast.Is | ast.IsNot))
 
 
 _SHARED: Final = frozenset(
@@ -131,21 +145,7 @@ _SHARED: Final = frozenset(
     | {"is_", "is_not", "assertIs", "assertIsNot"}
     | {"getrefcount", "_getframe", "settrace", "setprofile", "__dict__", "__globals__", "__code__", "__builtins__"}
 )
-"""Names of what one process has to itself."""
-
-
-def _is_sound_use(node: ast.AST) -> bool:
-    """Return whether the test asks nothing to which another process has another answer."""
-    match node:
-        case ast.Import(names=names):
-            return all(_is_sound_module(alias.name) for alias in names)
-        case ast.ImportFrom(module=module, names=names):
-            return _is_sound_module(module or "") and not any(alias.name in _SHARED for alias in names)
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name not in _SHARED
-        case ast.Compare():
-            return _is_plain_use(node)
-    return True
+"""Names of what one process has to itself, to which another has another answer."""
 
 
 def _held_identities(nodes: list[ast.AST]) -> set[ast.AST]:
@@ -174,10 +174,6 @@ def _walks_objects(nodes: list[ast.AST], above: list[ast.stmt]) -> bool:
 
 
 _PLAIN_TYPES: Final = (str, bytes, list, tuple, dict, set, int, float, complex, deque)
-
-
-def _is_sound_module(name: str) -> bool:
-    return name.partition(".")[0] in _SOUND_MODULES and name != "unittest.mock"
 
 
 def _passes_functions(nodes: list[ast.AST]) -> bool:

@@ -45,15 +45,15 @@ _ITERATORS: Final = frozenset(
 
 def needs_one_process(whole: list[ast.stmt], above: list[ast.stmt]) -> bool:
     """Return whether two processes would differ from one. `above`: the preamble."""
-    return bool(_words(*whole) & _INTERPRETERS) or _shares_state(whole, above) or _goes_on(walk(*whole))
+    return bool(words(*whole) & _INTERPRETERS) or _shares_state(whole, above) or _goes_on(walk(*whole))
 
 
-def _words(*parts: ast.AST) -> set[str]:
+def words(*parts: ast.AST) -> set[str]:
+    """Names that these use, of whatever it is."""
     return {name for node in walk(*parts) for name in _words_of(node)}
 
 
 def _words_of(node: ast.AST) -> Iterator[str]:
-    """The name that this node uses, of whatever it is."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
             yield name
@@ -68,7 +68,7 @@ def _shares_state(whole: list[ast.stmt], above: list[ast.stmt]) -> bool:
     state = {name for node in nodes for name in _changed_by(node)} & bound
     for node in plain:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and not (
-            _is_fixed(node.value) and _CHANCE.isdisjoint(_words(node))
+            _is_fixed(node.value) and _CHANCE.isdisjoint(words(node))
         ):
             state |= bound_by(node)
     reached = walk(*_reached(whole, plain))

@@ -27,11 +27,10 @@ If it has not, in no run of the case, it is its author's fault: CheckerError.
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -205,30 +204,10 @@ def _unmeasured(wall_s: float) -> RunResult:
 
 def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee, limits: Limits) -> _Talk:
     """The conversation; the stack closes all its descriptors."""
-
-    def own(fd: int) -> int:
-        stack.callback(os.close, fd)
-        return fd
-
-    def side(name: str, jail: Jail) -> Side:
-        made = Side(name, own(os.eventfd(0, os.EFD_CLOEXEC)), own(os.eventfd(0, os.EFD_CLOEXEC)), jail, [])
-        stack.callback(made.let_go)
-        return made
-
-    def lane(writer: Side, reader: Side, limit_bytes: int) -> Lane:
-        source, their_stdout = os.pipe()
-        their_stdin, target = os.pipe()
-        made = Lane(writer, reader, source, target, limit_bytes)
-        stack.callback(made.close)
-        writer.ends.append(their_stdout)
-        reader.ends.insert(0, their_stdin)
-        for fd in (source, target):
-            os.set_blocking(fd, False)
-        return made
-
-    program, interactor = side("program", prepared.jail), side("interactor", judge.prepared.jail)
-    said = lane(program, interactor, limits.output_bytes)
-    told = lane(interactor, program, judge.limits.output_bytes)
+    program = stack.enter_context(closing(Side("program", prepared.jail)))
+    interactor = stack.enter_context(closing(Side("interactor", judge.prepared.jail)))
+    said = stack.enter_context(closing(Lane(program, interactor, limits.output_bytes)))
+    told = stack.enter_context(closing(Lane(interactor, program, judge.limits.output_bytes)))
     patient = replace(judge.limits, wall_s=limits.wall_limit_s * WALL_STRETCH + 2 * INTERACTOR_END_S)
     parting_cpu_s = min(_PARTING_CPU_S, limits.cpu_s / 4)
     return _Talk(program, interactor, said, told, patient, parting_cpu_s, judge)

@@ -8,7 +8,7 @@ import select
 import struct
 import termios
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sandbox.core.excerpt import ExcerptWriter
@@ -23,15 +23,19 @@ _AT_ONCE: Final = 1 << 20
 Outcome = tuple[RunResult, Frame | None]
 
 
+def _new_event() -> int:
+    return os.eventfd(0, os.EFD_CLOEXEC)
+
+
 @dataclass(eq=False, slots=True)
 class Side:
     """One of the two runs, in a thread."""
 
     name: str
-    done_fd: int
-    cancel_fd: int
     jail: Jail
-    ends: list[int]
+    done_fd: int = field(default_factory=_new_event)
+    cancel_fd: int = field(default_factory=_new_event)
+    ends: list[int] = field(default_factory=lambda: [-1, -1])
     """The descriptors for its stdin and stdout, open here until the jail has them."""
     outcome: Outcome | None = None
     error: BaseException | None = None
@@ -55,10 +59,16 @@ class Side:
 
     def let_go(self) -> None:
         while self.ends:
-            os.close(self.ends.pop())
+            if (fd := self.ends.pop()) >= 0:
+                os.close(fd)
 
     def cancel(self) -> None:
         os.eventfd_write(self.cancel_fd, 1)
+
+    def close(self) -> None:
+        self.let_go()
+        os.close(self.done_fd)
+        os.close(self.cancel_fd)
 
 
 @dataclass(eq=False, slots=True)
@@ -67,9 +77,9 @@ class Lane:
 
     writer: Side
     reader: Side
-    source: int
-    target: int
     limit_bytes: int
+    source: int = -1
+    target: int = -1
     pending: bytes = b""
     passed: int = 0
     """Bytes since the reader last wrote something itself."""
@@ -85,6 +95,12 @@ class Lane:
     """The end of the writer is not shown to the reader."""
     counts: bool = True
     """False when it no longer matters how much is written."""
+
+    def __post_init__(self) -> None:
+        self.source, self.writer.ends[1] = os.pipe()
+        self.reader.ends[0], self.target = os.pipe()
+        os.set_blocking(self.source, False)
+        os.set_blocking(self.target, False)
 
     @property
     def flooded(self) -> bool:
