@@ -56,6 +56,8 @@ ONE, GROUPED = Case("1", "1"), Case("1", "1", "a")
     [
         (Case("", "1", arguments=("a\0",)), {}, "arguments"),
         (Case("", "1", files=(("../x", ""),)), {}, "'../x'"),
+        (Case("", "1", files=(("a\0", ""),)), {}, "no name below"),
+        (Case("", "1", files=(("\ud800", ""),)), {}, "no name below"),
         (Case("", "1", compare="no such"), {}, "no such"),
         (Case("", "1", compare="exact"), CHECKED, "'exact'"),
         (Case("", "1", referee_arguments=("a",)), {}, "no checker"),

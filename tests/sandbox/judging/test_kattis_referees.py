@@ -8,6 +8,7 @@ import pytest
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
 from sandbox.judging.judge import Judge
+from sandbox.judging.referee import Referee
 
 HEAD = """
 import os, sys
@@ -174,6 +175,12 @@ if os.path.exists(feedback + "state"):
 note("state", sys.stdin.readline()); note("nextpass.in", "2\\n")
 sys.exit(42)
 """
+
+
+def test_what_the_runs_before_have_left_must_fit(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Referee, "_fits", lambda referee, files: not referee.again)
+    failed = interactive(judge, REMEMBERS, "print(1)", passes=2).cases[0]
+    assert (failed.verdict, "left more for the next run" in failed.message) == (Verdict.WA, True)
 
 
 @pytest.mark.parametrize("ask", [judged, interactive])

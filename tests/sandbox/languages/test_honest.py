@@ -8,6 +8,7 @@ from wide import every, wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.judging.judge import Judge
+from sandbox.languages.cpp_call import argument_types
 
 STD = "#include <bits/stdc++.h>\nusing namespace std;\n"
 LIMITS = Limits(cpu_s=10, wall_s=60)
@@ -193,6 +194,20 @@ def test_a_global_named_like_a_system_call_does_not_answer_for_an_assert(judge: 
         need(language)
         problem = Problem("f", "assert", (Case(test),), language=language, limits=LIMITS)
         assert judge.judge(problem, Program(source, language)).verdict is Verdict.AC
+
+
+@pytest.mark.parametrize(
+    ("cases", "types"),
+    [
+        (["[1, null]"], []),
+        (['[[1, "a"]]', "[2, 3]"], ["int, int"]),
+        (["[[1], 2.5]", "[[3000000000], 1]"], ["std::vector<long long>, double"]),
+        (['[{"a": [[]]}]', '[{"b": [["x"], []]}]'], ["std::map<std::string, std::vector<std::vector<std::string>>>"]),
+        (["[" + "9" * 5000 + "]"], []),
+    ],
+)
+def test_an_argument_has_the_type_that_all_its_cases_have_in_common(cases: list[str], types: list[str]) -> None:
+    assert argument_types(cases) == ", ".join(f"sandbox_harness::Types<{each}>" for each in types)
 
 
 def test_arguments_that_no_overload_takes_are_a_runtime_error(judge: Judge) -> None:
