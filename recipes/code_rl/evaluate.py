@@ -126,7 +126,7 @@ class Evaluation:
                 through, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
                 await complete_answers(*through, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
             except (asyncio.CancelledError, KeyboardInterrupt):
-                progress.report_line("stopped: the same command goes on from here")
+                parts.console.print("stopped: the same command goes on from here")
                 raise
             finally:
                 self.seconds = time.monotonic() - began
