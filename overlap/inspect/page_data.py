@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from overlap.config.fields import Config
-from overlap.core import BY_INTEREST
 from overlap.core.json_types import to_json_types
+from overlap.core.kept_groups import BY_INTEREST
 from overlap.inspect.curves import run_charts
 from overlap.inspect.health import run_warnings
 from overlap.inspect.outcome import cards, heldout_problems
 from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_parts import sample_parts
-from overlap.record.command_line import masked
+from overlap.record.ownership import masked
 from overlap.record.sample_file import GroupKey, SampleHead, group_key
 
 _SAMPLE = (

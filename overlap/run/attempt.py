@@ -20,7 +20,6 @@ from overlap.pipeline.loop import Position, overlapped
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.checkpoint import LEARNER
 from overlap.record.kept_samples import Carryover
-from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.resume import Resumed
@@ -56,7 +55,6 @@ class Attempt:
         self._setup, self._begins, self._memory = setup, begins, memory
         self.prompts = PromptStream.of(cfg, setup.inputs.train, at.groups, at.solved, setup.console.print)
         self.progress = Progress(setup.console, cfg.run.steps, done=at.step)
-        self.lag = LoopLag()
         self.recorder: Recorder | None = None
         self.steps: StepLog | None = None
         self.death: LearnerDiedError | None = None
@@ -86,11 +84,9 @@ class Attempt:
     async def start(self, stopped: str) -> None:
         """Open the recorder and start the parts; a stop raises StoppedError with ``stopped``."""
         setup, cfg, at = self._setup, self._setup.inputs.cfg, self._begins.state
-        await self._stack.enter_async_context(self.lag)
         recorder = self.recorder = Recorder(
             setup.run,
             self.progress,
-            self.lag,
             self._sample_writer(),
             earlier=self._begins.rows,
             traced=(at.trace_offset, at.trace_end_us),

@@ -130,7 +130,7 @@ def test_an_export_to_a_full_disk_leaves_nothing(trained: Path, tmp_path: Path, 
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("overlap.learner.export.copy_beside", full)
+    monkeypatch.setattr("overlap.learner.saved_state.copy_beside", full)
     assert cli.main(["export", str(trained / "run"), "--out", str(tmp_path / "out")]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

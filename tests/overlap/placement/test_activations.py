@@ -41,11 +41,11 @@ def test_layers_are_computed_again_where_their_activations_are_large(how, shape,
 
 
 def micro_batch(tokens, rows):
-    from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
+    from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response
 
     half = tokens // rows // 2
     response = Response(array("i", [n % 200 for n in range(half + 1)]), array("f", [-5.0] * (half + 1)), 1.0)
-    return MicroBatch(tuple(PackedRow(response.tokens[:half], (response,)) for _ in range(rows)))
+    return MicroBatch(tuple(PromptGroup(response.tokens[:half], (response,)) for _ in range(rows)))
 
 
 @pytest.fixture(scope="module")
