@@ -14,7 +14,7 @@ from overlap.placement.activations import (
     trained_parameters,
 )
 
-TOKENS = 4096
+TOKENS = 2048
 QWEN_14B = DecoderShape(layers=48, hidden=5120, inner=13824, queries=5120, keys=1024)
 SMOLLM2 = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
 
