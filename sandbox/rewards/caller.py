@@ -30,7 +30,7 @@ from sandbox.kernel.clear import remove_tree
 from sandbox.rewards.columns import answered_by, plainly_answered
 from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
-from sandbox.zygote.watch import descendant_pids
+from sandbox.zygote.watch import descendant_pids, is_ending
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20
@@ -54,11 +54,9 @@ def main() -> None:
         style = find_style(function, asked)
         named = f"--row {rows}"
         called = _Called(function, style, named_function(rows) if rows else None, form == "bare")
-    except StyleError as error:
-        _send(stream, {"error": f"{named}: {error}"})
-        return
     except Exception as error:
-        _send(stream, {"error": f"{named}: {type(error).__name__}: {error}"})
+        kind = "" if isinstance(error, StyleError) else f"{type(error).__name__}: "
+        _send(stream, {"error": f"{named}: {kind}{error}"})
         return
     _send(stream, {"ready": True, "style": style.name})
     ours = set(descendant_pids())
@@ -128,20 +126,23 @@ def _call(called: _Called, answered: Answered, deadline_s: float, ours: set[int]
         os.close(receive)
         _become_call(called, answered, directory, nonce, send)
     os.close(send)
+    pidfd = os.pidfd_open(child)
     try:
-        text = _read(receive, child, nonce, time.monotonic() + deadline_s)
-        ended = _wait(child, time.monotonic() + (_EXIT_S if text else 0.0))
-        left = [pid for pid in descendant_pids() if pid not in ours and pid != child and _lives(pid)]
+        text = _read(receive, pidfd, nonce, time.monotonic() + deadline_s)
+        select.select([pidfd], [], [], _EXIT_S if text else 0.0)
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # it stays to be reaped
+        left = [pid for pid in descendant_pids() if pid not in ours and pid != child and not is_ending(pid)]
         _kill_all(ours)
         files = sum(len(names) for _, _, names in os.walk(base))
     finally:
         os.close(receive)
+        os.close(pidfd)
         remove_tree(base)
     reply = {"score": None, "error": "", "hang": False, "latency_s": None, "processes": len(left), "files": files}
     if text is None:
         return {**reply, "hang": True, "processes": 0}
     if not text:
-        return {**reply, "error": f"the call died ({'status ' + str(ended) if ended is not None else 'no answer'})"}
+        return {**reply, "error": f"the call died ({f'status {ended.si_status}' if ended else 'no answer'})"}
     with suppress(ValueError):
         return {**reply, **json.loads(text)}
     return {**reply, "error": "the answer was overwritten"}
@@ -174,56 +175,34 @@ def _answer(called: _Called, answered: Answered) -> dict[str, Any]:
     try:
         score = called.style.call(called.function, answered)
         score = None if score is None else float(score)
-    except BadReward as error:
-        return {"error": f"it {error}"[:300]}
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"[:300]}
+        kind = "it " if isinstance(error, BadReward) else f"{type(error).__name__}: "
+        return {"error": f"{kind}{error}"[:300]}
     return {"score": score, "latency_s": time.perf_counter() - start}
 
 
-def _read(receive: int, child: int, nonce: str, deadline: float) -> str | None:
+def _read(receive: int, pidfd: int, nonce: str, deadline: float) -> str | None:
     """Return the call's answer; "" when it died without one, None at the deadline.
 
     An answer without the nonce does not count.
     """
     data = b""
-    pidfd = os.pidfd_open(child)
     poller = select.poll()
     for fd in (receive, pidfd):
         poller.register(fd, select.POLLIN)
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            ready = {fd for fd, _ in poller.poll(left * 1000)}
-            if receive in ready:
-                chunk = os.read(receive, 1 << 16)
-                data = (data + chunk)[-_ANSWER_MAX:]
-                _, found, rest = data.partition(nonce.encode())
-                if found and b"\n" in rest:
-                    return rest.partition(b"\n")[0].decode("utf-8", "replace")
-                if not chunk:
-                    poller.unregister(receive)
-            elif pidfd in ready:
-                return ""
-    finally:
-        os.close(pidfd)
+    while (left := deadline - time.monotonic()) > 0:
+        ready = {fd for fd, _ in poller.poll(left * 1000)}
+        if receive in ready:
+            chunk = os.read(receive, 1 << 16)
+            data = (data + chunk)[-_ANSWER_MAX:]
+            _, found, rest = data.partition(nonce.encode())
+            if found and b"\n" in rest:
+                return rest.partition(b"\n")[0].decode("utf-8", "replace")
+            if not chunk:
+                poller.unregister(receive)
+        elif pidfd in ready:
+            return ""
     return None
-
-
-def _wait(child: int, deadline: float) -> int | None:
-    """The child's wait status, once it has ended; it stays to be reaped. None when it is still running."""
-    while True:
-        found = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found is not None:
-            return found.si_status
-        if time.monotonic() >= deadline:
-            return None
-        time.sleep(0.001)
-
-
-def _lives(pid: int) -> bool:
-    with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()[0] != b"Z"
-    return False
 
 
 def _kill_all(ours: set[int]) -> None:

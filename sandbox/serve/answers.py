@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from base64 import b64decode
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -138,6 +139,14 @@ def error_response(error: Exception, status: int | None = None) -> Response:
     if usual == 401:
         headers["www-authenticate"] = "Bearer"
     return AsciiJson(body, status or usual, headers)
+
+
+def from_base64(name: str, text: Any) -> bytes:
+    """The content of a file in a request. Raises Refused."""
+    try:
+        return b64decode(text, validate=True)
+    except (TypeError, ValueError):
+        raise Refused(422, f"files[{name!r}]={quoted(text)}: must be text in base64") from None
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import json
-from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, FailFast, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response, StreamingResponse
 
-from sandbox.core.checks import wrong_type
+from sandbox.core.checks import quoted, wrong_type
 from sandbox.core.nouns import Judgement, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
@@ -27,9 +27,8 @@ from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import toolchain
 from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES, find_language
-from sandbox.serve.answers import ERRORS, AsciiJson, ErrorInfo, Refused, error_body
+from sandbox.serve.answers import ERRORS, AsciiJson, ErrorInfo, Refused, error_body, from_base64
 from sandbox.serve.bounds import JOBS_MAX
-from sandbox.serve.fields import KnownFields, checked_later
 from sandbox.serve.metrics import MEDIA_TYPE
 from sandbox.serve.service import Service
 
@@ -37,6 +36,26 @@ KEPT: Final = "problem-kept"
 """The header of an answer with the name by which its problem may be asked for again."""
 _TURN_MAX: Final = 1 << 53
 router = APIRouter(tags=["sandbox"])
+Texts = Annotated[list[str], FailFast()]
+
+
+def checked_later(kind: Any) -> PlainValidator:
+    """A field of this JSON schema that the route checks; texts in it may hold any bytes, as surrogates."""
+    return PlainValidator(lambda value: value, json_schema_input_type=kind)
+
+
+class KnownFields(BaseModel):
+    """A request that has no other fields than these."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if isinstance(given, dict) and (unknown := given.keys() - cls.model_fields.keys()):
+            known = {"name": quoted(min(unknown)), "known": ", ".join(cls.model_fields)}
+            raise PydanticCustomError("unknown", "unknown field {name}; known fields: {known}", known)
+        return given
 
 
 class Job(KnownFields):
@@ -97,7 +116,7 @@ async def judge_job(job: JudgeRequest, service: Serves) -> Response:
     """Judge a program."""
     asked = _asked(service, job, job)
     done = await service.pool.judge(**asked)
-    return AsciiJson(done.to_json(), headers={KEPT: service.problem_name(asked["problem"])})
+    return AsciiJson(done.to_json(), headers={KEPT: service.problems.name(asked["problem"])})
 
 
 @router.post("/judge/batch", responses={**ERRORS, 200: {"model": BatchLine, "content": {"application/x-ndjson": {}}}})
@@ -116,13 +135,9 @@ async def judge_batch(batch: BatchRequest, service: Serves) -> Response:
 @router.post("/run", response_model=ProgramRun, responses=ERRORS)
 async def run(given: RunRequest, service: Serves) -> Response:
     """Run a program once, without a verdict."""
-    files = given.files
-    if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
-        raise wrong_type("run", "files", files, "an object of names and contents as base64")
-    try:
-        files = {name: b64decode(content, validate=True) for name, content in files.items()}
-    except ValueError as error:
-        raise Refused(422, f"files: a content is no base64: {error}") from None
+    if not isinstance(given.files, dict):
+        raise wrong_type("run", "files", given.files, "an object of names and contents as base64")
+    files = {name: from_base64(name, content) for name, content in given.files.items()}
     asked = {name: getattr(given, name) for name in given.model_fields_set}
     return AsciiJson((await service.pool.run(**(asked | {"files": files}))).to_json())
 
@@ -151,10 +166,7 @@ async def metrics(service: Serves) -> Response:
 
 def own_version() -> str:
     """The version of this package; "0" where it is run from its source."""
-    try:
-        return importlib.metadata.version("overlap-rl")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"
+    return next((found.version for found in importlib.metadata.distributions(name="overlap-rl")), "0")
 
 
 def _toolchain(language: Language) -> str | None:

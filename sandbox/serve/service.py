@@ -1,4 +1,4 @@
-"""State that the routes share: the pool, the sessions, and how many requests may be in hand.
+"""State that the routes share: the pool, the sessions, problems that came before, and how many requests may be in hand.
 
     admitted() ──▶ a Place, which counts the bytes of its body ──▶ released
         └─▶ Busy: too many requests, too many bytes, or the server drains
@@ -9,22 +9,70 @@ waits for nothing; `drained` waits for the requests in hand
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import marshal
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from sandbox.core.checks import quoted
+from sandbox.core.nouns import MIB
 from sandbox.core.problem import Problem
 from sandbox.pool.pool import Pool
 from sandbox.serve.answers import Busy, Draining, Refused
-from sandbox.serve.bounds import SESSION_LIMITS, Bounds
-from sandbox.serve.kept_problems import KeptProblems
+from sandbox.serve.bounds import SESSION_LIMITS, Bounds, check_parsed
 from sandbox.serve.metrics import Metrics
-from sandbox.serve.parsed_texts import check_parsed
-from sandbox.serve.shared_counts import SharedCounts
 from sandbox.session.sessions import Sessions
+
+KEPT_BYTES: Final = 256 * MIB
+_CASE_BYTES: Final = 500
+"""Bytes of a case beside its texts, and of its JSON object."""
+_NO_REFERENCES: Final = 2
+"""The version of marshal whose bytes follow from the values alone, and not from what else refers to them."""
+
+
+class KeptProblems:
+    """The problems that were used last, together of about the given number of bytes at most: many programs are sent for
+    one, and each brings it whole. An equal JSON object gives the same Problem, which is then neither checked nor sent
+    to the pool's supervisor again.
+    """
+
+    def __init__(self, bytes_max: int = KEPT_BYTES) -> None:
+        self.bytes_max, self.bytes = bytes_max, 0
+        self._names: dict[int, str] = {}
+        self._kept: OrderedDict[str, tuple[Problem, int]] = OrderedDict()
+
+    def find(self, given: Any) -> Problem:
+        """The problem that a JSON object holds. Raises InvalidProblem."""
+        try:
+            packed = marshal.dumps(given, _NO_REFERENCES)
+        except ValueError:  # nested too deep for a problem
+            return Problem.of(given)
+        name = f"kept:{hashlib.sha256(packed).hexdigest()}"
+        if (kept := self._kept.get(name)) is None:
+            problem = Problem.of(given)
+            kept = self._kept[name] = problem, len(packed) + _CASE_BYTES * len(problem.cases)
+            self.bytes += kept[1]
+            self._names[id(problem)] = name
+        self._kept.move_to_end(name)
+        while self.bytes > self.bytes_max and len(self._kept) > 1:
+            problem, size = self._kept.popitem(last=False)[1]
+            self.bytes -= size
+            del self._names[id(problem)]
+        return kept[0]
+
+    def name(self, problem: Problem) -> str:
+        """The name by which a client may ask for it again; it follows from the content. "" where it is not kept."""
+        return self._names.get(id(problem), "")
+
+    def named(self, name: str) -> Problem:
+        """The problem of this name, while it is kept. Raises Refused."""
+        if name not in self._kept:
+            raise Refused(409, f"problem={quoted(name)}: is not kept here, or not any more: send it whole")
+        return self._kept[name][0]
 
 
 @dataclass(slots=True)
@@ -45,7 +93,7 @@ class Place:
 
 @dataclass(eq=False)
 class Service:
-    """See the module. Belongs to one event loop; `close` ends pool and sessions."""
+    """See the module. Belongs to one event loop; `aclose` ends pool and sessions."""
 
     pool: Pool
     bounds: Bounds = field(default_factory=Bounds)
@@ -57,13 +105,11 @@ class Service:
     """Requests."""
     held_bytes: int = 0
     draining: bool = False
-    shared: SharedCounts = field(default_factory=SharedCounts)
-    """Numbers of all processes of the server."""
+    problems: KeptProblems = field(default_factory=KeptProblems)
     _none_in_hand: asyncio.Event = field(default_factory=asyncio.Event)
-    _problems: KeptProblems = field(default_factory=KeptProblems)
 
     def __post_init__(self) -> None:
-        self.metrics = Metrics(self.pool, self.shared)
+        self.metrics = Metrics(self.pool)
         self.metrics.in_hand.set_function(lambda: self.in_hand)
         self.metrics.held_bytes.set_function(lambda: self.held_bytes)
 
@@ -86,15 +132,9 @@ class Service:
         would hold every other client up.
         """
         if isinstance(given, str):
-            if (problem := self._problems.named(given)) is None:
-                raise Refused(409, f"problem={quoted(given)}: is not kept here, or not any more: send it whole")
-            return problem
+            return self.problems.named(given)
         check_parsed(given)
-        return self._problems.find(given)
-
-    def problem_name(self, problem: Problem) -> str:
-        """The name of a problem that `problem` gave, by which a client may ask for it again; "" where it has none."""
-        return self._problems.name(problem)
+        return self.problems.find(given)
 
     @contextmanager
     def admitted(self) -> Iterator[Place]:
@@ -123,7 +163,7 @@ class Service:
                     await self._none_in_hand.wait()
         return not self.in_hand
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the processes of the pool and of the sessions. Safe to call twice."""
         self.draining = True
         if "sessions" in self.__dict__:

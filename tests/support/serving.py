@@ -23,10 +23,10 @@ from pooling import family, pool_of, until, within
 
 from sandbox import Pool
 from sandbox.kernel import cgroup
-from sandbox.serve.app import make_app
 from sandbox.serve.bounds import Bounds
 from sandbox.serve.listening import Server, bind
 from sandbox.serve.service import Service
+from sandbox.serve.serving import make_app
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox.serve.bounds import RUN_S_MAX
-from sandbox.serve.fields import Texts, checked_later
+from sandbox.serve.own import Texts, checked_later
 
 Seconds = Annotated[float, Field(gt=0, le=RUN_S_MAX)]
 

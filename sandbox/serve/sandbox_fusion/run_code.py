@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import signal
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
@@ -22,7 +22,7 @@ from sandbox.core.nouns import MIB, Limits, Program
 from sandbox.core.program_run import ProgramRun
 from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.languages.table import find_language
-from sandbox.serve.answers import Refused
+from sandbox.serve.answers import Refused, from_base64
 from sandbox.serve.bounds import MEMORY_BYTES
 from sandbox.serve.sandbox_fusion.models import CommandRunResult, RunCodeRequest, RunCodeResponse
 from sandbox.serve.service import Service
@@ -75,7 +75,7 @@ def contents(files: Mapping[str, Any]) -> dict[str, bytes]:
     """Return files of a request by their names in the work directory; files that are null are left out."""
     given = {name: text for name, text in files.items() if text is not None}
     found = dict(zip(_names_inside(given), given, strict=True))
-    return {inside: _from_base64(name, given[name]) for inside, name in found.items()}
+    return {inside: from_base64(name, given[name]) for inside, name in found.items()}
 
 
 def _names_inside(names: Iterable[str]) -> list[str]:
@@ -96,13 +96,6 @@ def name_inside(where: str, name: str) -> str:
     if inside.partition("/")[0] in ("", ".", ".."):
         raise Refused(422, f"{where}: {name!r}: must be a path relative to the directory in which the program runs")
     return inside
-
-
-def _from_base64(name: str, text: Any) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except (TypeError, ValueError):
-        raise Refused(422, f"files[{name!r}]={quoted(text)}: must be text in base64") from None
 
 
 @asynccontextmanager

@@ -135,7 +135,7 @@ async def test_a_problem_is_sent_whole_once_and_again_where_the_server_has_forgo
     async with Client(s.url) as client:
         for number in range(3):
             if number == 2:
-                s.service._problems.__init__()  # type: ignore[misc]
+                s.service.problems.__init__()  # type: ignore[misc]
             assert (await client.judge(long, RIGHT.source + "#" * number)).verdict == "AC"
     assert [length > 100_000 for length in lengths] == [True, False, False, True]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.rewards.answer_text import answer_behind, program_of_answer, without_tokens
+from sandbox.rewards.extract import answer_behind, program_of_answer, without_tokens
 
 LONG = "word " * 100
 BEHIND = {

@@ -11,7 +11,7 @@ from pooling import RIGHT, SUM, WRONG
 from serving import Served, answering, served
 
 from sandbox import Problem, SandboxError, ToolchainMissing
-from sandbox.serve.kept_problems import KeptProblems
+from sandbox.serve.service import KeptProblems
 
 PROBLEM = SUM.to_json()
 DEEP = b'{"problem":' + b"[" * 100_000 + b"}"
@@ -97,7 +97,7 @@ async def test_our_fault_in_a_batch_is_one_lines(s: Served, monkeypatch: pytest.
         ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {}]}, 422, "jobs[1]: program: is missing"),
         ("/judge/batch", {"problem": "x", "jobs": [{"program": ""}]}, 409, "jobs[0]: problem='x': is not kept"),
         ("/run", {}, 422, "program: is missing"),
-        ("/run", {"program": "", "files": {"a": "%"}}, 422, "is no base64"),
+        ("/run", {"program": "", "files": {"a": "%"}}, 422, "must be text in base64"),
         ("/run", {"program": "", "files": {"../a": ""}}, 422, "'../a' is no name below a directory"),
         ("/run", {"program": "", "limits": {"cpu": 1}}, 422, "limits: unknown key 'cpu'"),
         ("/run", {"program": "", "limits": {"cpu_s": -1}}, 422, "limits.cpu_s=-1"),
@@ -165,7 +165,7 @@ async def test_a_problem_may_be_named_by_what_an_answer_said_of_it(s: Served) ->
     assert (got.status, "send it whole" in got.error) == (409, True)
 
 
-def test_kept_problems_are_bounded() -> None:
+def test_service_are_bounded() -> None:
     kept = KeptProblems(bytes_max=100_000)
     many = [PROBLEM | {"id": str(n), "cases": PROBLEM["cases"] * 20} for n in range(20)]
     first = [kept.find(problem) for problem in many]
