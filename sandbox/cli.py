@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _act(options: argparse.Namespace) -> int:
     try:
         return int(options.action(options))
-    except BrokenPipeError:
-        raise
     except (SandboxError, OSError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
         said = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None:
             said = f"{error.filename}: cannot be opened ({error.strerror})"
@@ -52,15 +52,7 @@ def _act(options: argparse.Namespace) -> int:
 
 def _say(text: str, stream: TextIO | None = None) -> None:
     """Print one line; characters that could forge another line or that the terminal cannot show are escaped."""
-    stream = stream or sys.stdout
-    encoding = stream.encoding or "ascii"
-    print(printable(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
-
-
-def _add(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
-    """A command whose own help begins with what the list says of it."""
-    made: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    return made
+    terminal.print_coloured([printable(text)], stream)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,24 +71,28 @@ def _parser() -> _Parser:
     actions = parser.add_subparsers(
         required=True, metavar="run | judge | verify | serve | doctor | bench | zoo | check-reward"
     )
-    run = _add(actions, "run", "run a program on stdin in a jail; show its output and what it used")
+
+    def command(name: str, text: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        """A command whose own help begins with what the list says of it."""
+        made: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+        made.set_defaults(action=action)
+        return made
+
+    run = command("run", "run a program on stdin in a jail; show its output and what it used", _run)
     run.add_argument("program", type=Path)
     run.add_argument("--input", type=Path, help="a file for the program's stdin; default: the command's stdin")
     run.add_argument("--cpu-s", type=float, default=Limits().cpu_s, help="CPU seconds (default %(default)s)")
     run.add_argument("--wall-s", type=float, help="wall seconds (default 3 * cpu + 2)")
     run.add_argument("--memory-mib", type=int, default=Limits().memory_bytes // MIB, help="MiB (default %(default)s)")
-    run.set_defaults(action=_run)
-    verdict = _add(actions, "judge", "judge a program by a problem: a verdict per case")
+    verdict = command("judge", "judge a program by a problem: a verdict per case", _judge)
     verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json(), or a problem package")
     verdict.add_argument("program", type=Path, help="a file; for a package, a directory of files as well")
     verdict.add_argument("--all", action="store_true", help="problem.json: run all cases, also after one that failed")
-    verdict.add_argument(
-        "--diff", action="store_true", help="also show the first failed case: input, expected beside got, stderr"
-    )
-    verdict.set_defaults(action=_judge)
-    bench = _add(actions, "bench", "milliseconds per program on this machine, and the tier")
+    diff = "also show the first failed case: input, expected beside got, stderr"
+    verdict.add_argument("--diff", action="store_true", help=diff)
+    bench = command("bench", "milliseconds per program on this machine, and the tier", _bench)
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
-    bench.set_defaults(action=_bench)
+    doctor = command("doctor", "what this machine can isolate, and how to repair what it cannot", _doctor)
     verify = cli_verify.add_parser(actions)
     serve = cli_serve.add_serve_parser(actions)
     cli_reward.add_parsers(actions, judge, cores())
@@ -104,16 +100,9 @@ def _parser() -> _Parser:
         part.add_argument("--language", help="language of the program; default: by the suffix of its file")
     for part in (verdict, verify):
         part.add_argument("--time-limit", type=float, metavar="S", help="CPU seconds, instead of the package's")
+    packages = "installed packages that a Python program may import, for example numpy"
     for part in (run, verdict, verify, serve):
-        part.add_argument(
-            "--packages",
-            nargs="+",
-            default=(),
-            metavar="NAME",
-            help="installed packages that a Python program may import, for example numpy",
-        )
-    doctor = _add(actions, "doctor", "what this machine can isolate, and how to repair what it cannot")
-    doctor.set_defaults(action=_doctor)
+        part.add_argument("--packages", nargs="+", default=(), metavar="NAME", help=packages)
     for part in (run, verdict, verify, serve, bench, doctor):
         part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto", help="default: A, or else B")
     for part in (run, verdict, verify, bench, doctor):
@@ -153,12 +142,11 @@ def _judge(options: argparse.Namespace) -> int:
         raise SandboxError("--time-limit is for packages; set limits.cpu_s in problem.json")
     try:
         problem = Problem.from_json(json.loads(options.problem.read_text("utf-8"), object_pairs_hook=_unique))
-    except RecursionError as error:
-        raise SandboxError(f"{options.problem}: nested too deep") from error
-    except json.JSONDecodeError as error:
-        raise SandboxError(f"{options.problem}: is not JSON: {error}; give a problem.json, then the program") from error
-    except ValueError as error:
-        raise SandboxError(f"{options.problem}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        said = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, json.JSONDecodeError):
+            said = f"is not JSON: {error}; give a problem.json, then the program"
+        raise SandboxError(f"{options.problem}: {said}") from error
     done = judge(
         problem,
         _program(options),
@@ -236,9 +224,9 @@ def _bench(options: argparse.Namespace) -> int:
         raise SandboxError(f"--rounds {options.rounds}: must be at least 1")
     found = measure_languages(options.isolation, options.rounds)
     if options.json:
-        print(json.dumps({**found, "figures": [asdict(figure) for figure in found["figures"]]}))
+        print(json.dumps(found))
         return 0
     for figure in found["figures"]:
-        print(f"{figure.name:28} " + (f"{figure.ms:8.2f} ms" if figure.ms is not None else figure.note))
+        print(f"{figure['name']:28} " + (f"{figure['ms']:8.2f} ms" if figure["ms"] is not None else figure["note"]))
     print(f"median of {found['rounds']} programs, tier {found['tier']}")
     return 0

@@ -51,7 +51,7 @@ def is_package(path: Path) -> bool:
 
 def verify(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
-    from sandbox.packages.verify import PackageJudge
+    from sandbox.packages.verify import judging
 
     package, submissions = _read(options, options.package)
     say = (lambda *lines: None) if options.json else _print
@@ -60,7 +60,7 @@ def verify(options: argparse.Namespace) -> int:
     say(f"{package.problem.id}: {package.version}, {types}; {len(package.names)} cases; {decides}")
     say(*(f"note: {note}" for note in package.notes))
     found: list[Judged] = []
-    with PackageJudge(package, isolation=options.isolation, packages=options.packages) as jailed:
+    with judging(package, options.isolation, options.packages) as jailed:
         limit = jailed.time_limit(options.time_limit, submissions)
         say(f"time limit {limit[0]:g} s ({limit[1]})")
         for submission in submissions:
@@ -86,7 +86,7 @@ def judge_package(options: argparse.Namespace) -> int:
     SandboxError, OSError.
     """
     from sandbox.packages.programs import Submission, read_program
-    from sandbox.packages.verify import PackageJudge
+    from sandbox.packages.verify import judging
 
     if options.all:
         raise SandboxError("--all is for problem.json; a package is judged until a case fails")
@@ -94,7 +94,7 @@ def judge_package(options: argparse.Namespace) -> int:
     path = options.program.absolute()
     root = package.path.absolute() if path.is_relative_to(package.path.absolute()) else path.parent
     submission = Submission(path.name, read_program(path, root, options.language or ""))
-    with PackageJudge(package, isolation=options.isolation, packages=options.packages) as jailed:
+    with judging(package, options.isolation, options.packages) as jailed:
         limit = jailed.time_limit(options.time_limit, submissions)
         judged = jailed.judge(submission, limit[0])
     done = judged.judgement
@@ -169,8 +169,8 @@ def _head(package: Package, limit: tuple[float, str]) -> dict[str, Any]:
 def _as_json(package: Package, judged: Judged) -> dict[str, Any]:
     from sandbox.packages.verify import code
 
-    submission = judged.submission
-    report: dict[str, Any] = {
+    submission, done = judged.submission, judged.judgement
+    report: dict[str, Any] = {"cases": [], **(done.to_json() if done else {})} | {
         "name": submission.name,
         "expected": "/".join(submission.expected),
         "surprises": judged.surprises,
@@ -178,10 +178,8 @@ def _as_json(package: Package, judged: Judged) -> dict[str, Any]:
         "skipped": judged.skipped or None,
         "failed": judged.failed or None,
         "slowest_s": judged.slowest_s,
-        "cases": [],
+        "verdict": judged.verdict or None,
     }
-    report |= judged.judgement.to_json() if judged.judgement else {}
-    report["verdict"] = judged.verdict or None
     for case in report["cases"]:
         case |= {"name": package.names[case["index"]], "found": case["verdict"], "feedback": dict(case["feedback"])}
         case["verdict"] = code(Verdict(case["verdict"]))

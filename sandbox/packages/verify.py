@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Final
 
 from sandbox.build.builder import Builder
 from sandbox.core.nouns import CaseResult, Isolation, Judgement, Verdict
@@ -51,29 +51,26 @@ def code(verdict: Verdict) -> str:
     return "RTE" if verdict in (Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC) else verdict.value
 
 
+@contextmanager
+def judging(package: Package, isolation: Isolation, packages: Sequence[str]) -> Iterator[PackageJudge]:
+    """One jail for all submissions of a package. Raises SandboxError."""
+    with ExitStack() as stack:
+        builds = reserve_directory()  # if this process is killed, the next one that starts a jail removes it
+        stack.callback(remove_tree, builds)
+        inherited.make_directory(builds, 0o711)
+        builder = Builder(os.path.join(builds, "build"))
+        keeper = JailKeeper(isolation, packages=tuple(packages), shared=builder.shared)
+        stack.callback(keeper.close)
+        keeper.use(lambda jail: None)
+        yield PackageJudge(package, builder, keeper)
+
+
 class PackageJudge:
-    """One jail for all submissions of a package; use as a context manager. Methods raise SandboxError."""
+    """See `judging`. Methods raise SandboxError."""
 
-    def __init__(self, package: Package, *, isolation: Isolation = "auto", packages: Sequence[str] = ()) -> None:
-        self.package = package
-        self._isolation: Isolation = isolation
-        self._packages = tuple(packages)
+    def __init__(self, package: Package, builder: Builder, keeper: JailKeeper) -> None:
+        self.package, self._builder, self._keeper = package, builder, keeper
         self._runs: dict[str, Judged] = {}
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            builds = reserve_directory()  # if this process is killed, the next one that starts a jail removes it
-            stack.callback(remove_tree, builds)
-            inherited.make_directory(builds, 0o711)
-            self._builder = Builder(os.path.join(builds, "build"))
-            self._keeper = JailKeeper(self._isolation, packages=self._packages, shared=self._builder.shared)
-            stack.callback(self._keeper.close)
-            self._keeper.use(lambda jail: None)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def time_limit(self, given_s: float | None, submissions: Iterable[Submission]) -> tuple[float, str]:
         """CPU seconds, and where they are from. Raises InvalidProblem if nothing bounds them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,7 +13,6 @@ from sandbox.pool.pool import Pool
 
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 prometheus_client.disable_created_metrics()
 
 
@@ -23,14 +21,15 @@ class Metrics:
 
     def __init__(self, pool: Pool) -> None:
         self.registry = own = CollectorRegistry()
-        counter, gauge = prometheus_client.Counter, prometheus_client.Gauge
+        counter = prometheus_client.Counter
         self.answers = counter("sandbox_requests", "Answers, by route and status.", ("route", "status"), registry=own)
         self.seconds = prometheus_client.Histogram(
             "sandbox_request_seconds", "Seconds from the head of a request to the end of its answer.",
             buckets=_BUCKETS_S, registry=own,
         )  # fmt: skip
-        self.in_hand = gauge("sandbox_requests_in_hand", "Requests that are not answered yet.", registry=own)
-        self.held_bytes = gauge("sandbox_body_bytes_in_hand", "Bytes of their bodies.", registry=own)
+        self.in_hand = prometheus_client.Gauge(
+            "sandbox_requests_in_hand", "Requests that are not answered yet.", registry=own
+        )
         left = "Clients that left before their answer; their jobs were cancelled."
         self.left = counter("sandbox_clients_left", left, registry=own)
         self.registry.register(_PoolNumbers(pool))
@@ -53,11 +52,8 @@ class _PoolNumbers(Collector):
             verdicts.add_metric((name,), count)
         yield verdicts
         for name, meaning, value in (
-            ("sandbox_judgements_shared", "Judgements given that were made for an equal program.", stats.cache_hits),
-            ("sandbox_runs", "Runs of programs without a verdict.", stats.runs),
             ("sandbox_faults", "Tries that failed by a fault of the sandbox, whether a later one succeeded.",
              stats.infrastructure_failures),
-            ("sandbox_recycled", "Jails and workers replaced because of their age or their memory.", stats.recycled),
             ("sandbox_run_seconds", "Seconds spent on judgements.", stats.busy_s),
             ("sandbox_queue_seconds", "Seconds that judgements waited.", stats.queue_s),
         ):  # fmt: skip
@@ -66,11 +62,5 @@ class _PoolNumbers(Collector):
             ("sandbox_jobs_queued", "Programs that wait for a worker.", stats.queued),
             ("sandbox_jobs_running", "Programs that are being judged.", stats.running),
             ("sandbox_workers", "Programs that can be judged at the same time.", self._pool.workers),
-            ("sandbox_server_resident_bytes", "Resident memory of the server, without the judges'.", _resident_bytes()),
         ):
             yield GaugeMetricFamily(name, meaning, value)
-
-
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE

@@ -111,7 +111,6 @@ class Service:
     def __post_init__(self) -> None:
         self.metrics = Metrics(self.pool)
         self.metrics.in_hand.set_function(lambda: self.in_hand)
-        self.metrics.held_bytes.set_function(lambda: self.held_bytes)
 
     @cached_property
     def sessions(self) -> Sessions:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sandbox.build.builder import Builder
@@ -15,23 +14,7 @@ from sandbox.jail.jail import Jail
 from sandbox.judging.prepared import PreparedProgram
 from sandbox.languages.layout import CompileError
 from sandbox.languages.table import find_language
-from sandbox.session.output import Ended, read_end, shorten
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Result of a run of files. All text is the program's own; the rest is ours."""
-
-    stdout: str
-    stderr: str
-    """Each at most 16 KiB: where it is longer, its beginning and its end, and how much is between them."""
-    exit_code: int | None
-    """None where it did not run to its end."""
-    ended: Ended | None
-    """A limit or a signal was its end."""
-    cause: str
-    """The cause of that end, or why the program never ran, in words."""
-    wall_s: float
+from sandbox.session.output import SHOWN_BYTES, Finished, shorten
 
 
 def as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
@@ -62,12 +45,9 @@ class FilesRun:
                     text = stdin.encode("utf-8", "surrogatepass")
                     done, _ = prepared.run(self._limits, text, arguments=tuple(arguments))
             except CompileError as error:
-                log = shorten(str(error).encode(errors="replace"))
+                log = shorten(str(error).encode(errors="replace"), SHOWN_BYTES)
                 return Finished("", log, None, None, "it does not compile", time.monotonic() - start)
-        went = done.cause is None and done.signal is None
-        ended, cause = (None, "") if went else read_end(done)
-        code = done.exit_code if went else None
-        return Finished(shorten(done.stdout), shorten(done.stderr), code, ended, cause, done.wall_s)
+        return Finished.of(done, SHOWN_BYTES)
 
     def cancel(self) -> None:
         """The run raises Cancelled."""

@@ -1,4 +1,4 @@
-"""Result of one call: text of bounded length, and how the program ended if it did."""
+"""Results of calls and runs: text of bounded length, and how the program ended if it did."""
 
 from __future__ import annotations
 
@@ -35,6 +35,30 @@ class Output:
     wall_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Result of a run of files or of a command. All text is the program's own; the rest is ours."""
+
+    stdout: str
+    stderr: str
+    """Each at most 16 KiB: where it is longer, its beginning and its end, and how much is between them."""
+    exit_code: int | None
+    """None where it did not run to its end."""
+    ended: Ended | None
+    """A limit or a signal was its end."""
+    cause: str
+    """The cause of that end, or why the program never ran, in words."""
+    wall_s: float
+
+    @classmethod
+    def of(cls, done: RunResult, shown_bytes: int) -> Finished:
+        """What a jail says of a run."""
+        went = done.cause is None and done.signal is None
+        ended, cause = (None, "") if went else read_end(done)
+        out, err = (shorten(stream, shown_bytes) for stream in (done.stdout, done.stderr))
+        return cls(out, err, done.exit_code if went else None, ended, cause, done.wall_s)
+
+
 class Stream:
     """Keeps the beginning and the end of a stream."""
 
@@ -56,7 +80,7 @@ class Stream:
         return (self._head + between + self._tail).decode(errors="replace")
 
 
-def shorten(data: bytes, cap: int = SHOWN_BYTES) -> str:
+def shorten(data: bytes, cap: int) -> str:
     """Return the beginning and the end of what was written, as text."""
     stream = Stream(cap)
     stream.add(data)

@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 from sandbox.core.nouns import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.jail.jail import find_packages
-from sandbox.session.files import FilesRun, Finished, as_program
+from sandbox.session.files import FilesRun, as_program
 from sandbox.session.live_program import LiveState
-from sandbox.session.output import SHOWN_BYTES, Output
-from sandbox.session.session_host import SessionHost, cancelled_with, ended
+from sandbox.session.output import SHOWN_BYTES, Finished, Output
+from sandbox.session.session_host import SessionHost, call_seconds, settled
 from sandbox.session.workspace import Workspace
 
 IDLE_S: Final = 120.0
@@ -51,20 +51,20 @@ class Sessions(SessionHost):
         how = isolation, self.limits, find_packages(packages)
         self.make_run = partial(FilesRun, *how)
         self.make_state = partial(LiveState, *how, 2 * idle_s, shown_bytes)
-        self._open: set[ProgramSession] = set()
+        self.opened: set[ProgramSession] = set()
         self._closed = False
 
     def open(self) -> ProgramSession:
         """A session. Nothing is started before its first call. Raises PoolClosed."""
         if self._closed:
             raise PoolClosed("the sessions are closed")
-        self._open.add(session := ProgramSession(self))
+        self.opened.add(session := ProgramSession(self))
         return session
 
     async def close(self) -> None:
         """End all of them. Safe to call twice."""
         self._closed = True
-        await asyncio.gather(*(session.close() for session in list(self._open)))
+        await asyncio.gather(*(session.close() for session in list(self.opened)))
         self.release()
 
     async def __aenter__(self) -> Sessions:
@@ -72,9 +72,6 @@ class Sessions(SessionHost):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def forget(self, session: ProgramSession) -> None:
-        self._open.discard(session)
 
 
 class ProgramSession:
@@ -96,9 +93,7 @@ class ProgramSession:
         `timeout_s`: wall seconds, at most those of the limits; waiting for a slot or a core does not count. Raises
         ValueError for invalid arguments, PoolClosed, and SandboxError where the sandbox fails: the state is lost then.
         """
-        longest = self._owner.limits.wall_limit_s
-        if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s={timeout_s}: must be a positive number of seconds")
+        seconds = call_seconds(self._owner.limits, timeout_s)
         if len(code) > SOURCE_BYTES_MAX:
             raise ValueError(f"code: {len(code)} characters, and at most {SOURCE_BYTES_MAX} can be run")
         async with self._turn:
@@ -110,8 +105,7 @@ class ProgramSession:
                 if self._closing:
                     raise PoolClosed("the session is closed")
                 async with self._owner.turns.place():
-                    work = self._owner.start(self._state.call, code, min(timeout_s or longest, longest))
-                    return await cancelled_with(work, self._state.cancel)
+                    return await self._owner.do(self._state.call, code, seconds, cancel=self._state.cancel)
             except (SandboxError, asyncio.CancelledError):
                 await self._let_go()
                 raise
@@ -140,7 +134,7 @@ class ProgramSession:
             work = self._owner.start(run.call, self._owner.build_directory(), program, tuple(arguments), stdin)
             self._running[run] = work
             try:
-                return await cancelled_with(work, run.cancel)
+                return await settled(work, run.cancel)
             finally:
                 del self._running[run]
                 run.end()
@@ -162,7 +156,7 @@ class ProgramSession:
     async def close(self) -> None:
         """End the state, the workspace and the current calls, which raise. Safe to call twice."""
         self._closing = True
-        self._owner.forget(self)
+        self._owner.opened.discard(self)
         if self._workspace is not None:
             await self._workspace.close()
         for run in self._running:
@@ -180,7 +174,7 @@ class ProgramSession:
         state, self._state = self._state, None
         try:
             if state is not None:
-                await ended(self._owner.start(state.end))
+                await self._owner.do(state.end)
         finally:
             await self._held.aclose()
 

@@ -42,10 +42,6 @@ class Answered:
         return json.loads(self.body)
 
     @property
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.body.splitlines()]
-
-    @property
     def error(self) -> str:
         """The message of a refusal."""
         return str(self.json["error"]["message"])
@@ -91,19 +87,7 @@ def answered(said: bytes) -> Answered:
     head, _, rest = said.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = _unchunked(rest) if headers.get("transfer-encoding") == "chunked" else rest
-    return Answered(int(first.split()[1]), headers, body)
-
-
-def _unchunked(data: bytes) -> bytes:
-    found = b""
-    while data:
-        size, _, data = data.partition(b"\r\n")
-        length = int(size, 16)
-        if not length:
-            return found
-        found, data = found + data[:length], data[length + 2 :]
-    raise AssertionError("the stream has no end")
+    return Answered(int(first.split()[1]), headers, rest)
 
 
 @asynccontextmanager

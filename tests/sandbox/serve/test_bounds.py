@@ -15,7 +15,7 @@ from serving import Served, answered, answering, served
 
 from sandbox.serve import listening
 from sandbox.serve.bounds import Bounds
-from sandbox.serve.own import BatchRequest, RunRequest
+from sandbox.serve.own import RunRequest
 from sandbox.serve.sandbox_fusion.models import RunCodeRequest, RunJupyterRequest
 
 JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
@@ -33,13 +33,11 @@ def left(s: Served) -> float | None:
 
 
 @pytest.mark.promise("serve-bounds")
-@pytest.mark.parametrize("path", ["/judge", "/judge/batch"])
 @served(2)
-async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served, path: str) -> None:
+async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served) -> None:
     _, writer = await s.connect()
-    body = ENDLESS if path == "/judge" else {"jobs": [ENDLESS, ENDLESS | {"program": SLEEPER.source + "#"}]}
-    writer.write(request(body, path))
-    await until(lambda: s.service.pool.stats().running == len(body.get("jobs", [0])))
+    writer.write(request(ENDLESS))
+    await until(lambda: s.service.pool.stats().running == 1)
     writer.close()
     await until(lambda: s.service.pool.stats().running == s.service.in_hand == 0)
     assert left(s) == 1
@@ -247,8 +245,6 @@ async def test_what_takes_long_to_parse_inside_of_a_text_is_refused(
     ("request_", "body"),
     [
         (RunRequest, {"program": "", "x": 1, "y": 1}),
-        (BatchRequest, {"jobs": [1, 1]}),
-        (BatchRequest, {"jobs": [{"x": 1, "y": 1}, {"x": 1}]}),
         (RunCodeRequest, {"code": "", "language": "c", "fetch_files": [1, 1]}),
         (RunJupyterRequest, {"cells": [1, 1]}),
     ],
