@@ -21,7 +21,6 @@ from sandbox.core.problem import Problem
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.languages.table import LANGUAGES, by_suffix, find_language
-from sandbox.packages import cli as cli_verify
 from sandbox.pool.quotas import cores
 from sandbox.rewards import cli as cli_reward
 from sandbox.serve import cli as cli_serve
@@ -93,7 +92,19 @@ def _parser() -> _Parser:
     bench = command("bench", "milliseconds per program on this machine, and the tier", _bench)
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     doctor = command("doctor", "what this machine can isolate, and how to repair what it cannot", _doctor)
-    verify = cli_verify.add_parser(actions)
+    verify = command("verify", "judge all submissions of a problem package, expected against found", _verify)
+    verify.description = (
+        "Judge all submissions of a Kattis/ICPC problem package, and compare the verdicts with those that its authors "
+        "expect."
+    )
+    verify.epilog = (
+        "Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
+        "(the validator or the sandbox did). A note names a part of the package that is not followed. Exit code 0: as "
+        "expected. 1: surprises. 2: the package cannot be judged, or the sandbox or a validator failed."
+    )
+    verify.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
+    verbose = "a line per case; -vv: with the validator's feedback"
+    verify.add_argument("--verbose", "-v", action="count", default=0, help=verbose)
     serve = cli_serve.add_serve_parser(actions)
     cli_reward.add_parsers(actions, judge, cores())
     for part in (run, verdict):
@@ -136,8 +147,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _judge(options: argparse.Namespace) -> int:
     if options.diff and options.json:
         raise SandboxError("--diff is for people: --json has what each failed case printed, as cases[..].got")
-    if cli_verify.is_package(options.problem):
-        return cli_verify.judge_package(options)
+    if options.problem.is_dir() or options.problem.suffix.lower() in (".zip", ".kpp"):
+        from sandbox.packages.verify import judge_package
+
+        return judge_package(options)
     if options.time_limit is not None:
         raise SandboxError("--time-limit is for packages; set limits.cpu_s in problem.json")
     try:
@@ -161,6 +174,12 @@ def _judge(options: argparse.Namespace) -> int:
         if options.diff:
             terminal.print_coloured(first_failure_lines(problem, done.cases))
     return 0 if done.verdict is Verdict.AC else 1
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from sandbox.packages.verify import verify
+
+    return verify(options)
 
 
 def _print_judgement(done: Judgement) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sandbox.core.nouns import MIB, Case, Limits, Program
 from sandbox.core.problem import Problem
-from sandbox.errors import InvalidProblem, InvalidProgram
+from sandbox.errors import InvalidProblem
 from sandbox.languages.table import by_suffix
 from sandbox.packages.documents import Keys, load_yaml, read_within
 from sandbox.packages.programs import read_program
@@ -50,8 +50,8 @@ class Package:
 
 
 def read_package(path: Path) -> Package:
-    """Raises InvalidProblem for a part that is wrong or not supported and that verdicts depend on, ToolchainMissing
-    without PyYAML, OSError.
+    """Raises InvalidProblem for a part that is wrong or not supported and that verdicts depend on, InvalidProgram for
+    an output validator that cannot be run, ToolchainMissing without PyYAML, OSError.
     """
     notes: list[str] = []
     if not (path / "problem.yaml").exists():
@@ -207,7 +207,4 @@ def _validator(package: Path, legacy: bool, custom: bool | None, notes: list[str
     for script in ("build", "run"):
         if (path / script).exists():
             raise InvalidProblem(f"{path}: an output validator with a script {script!r} is not supported")
-    try:
-        return read_program(path, package)
-    except InvalidProgram as error:
-        raise InvalidProblem(f"the output validator cannot be run: {error}") from error
+    return read_program(path, package)

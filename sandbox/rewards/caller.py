@@ -1,6 +1,6 @@
 """Call a reward function, each call in a forked child with a deadline, and count what the call leaves behind.
 
-consumes  a JSON line {"problem", "program", "language", "row"} per call, on the socket whose descriptor is argv[3]
+consumes  a JSON line {"problem", "program", "language", "row"} per call, on the socket whose descriptor is argv[1]
 produces  {"ready": true, "style"} or {"error"} first; then of each call {"score", "error", "hang", "latency_s",
           "processes", "files"}, or {"unusable"} where the function cannot be called with the columns of the row
 waits for a line, or for the current child until its deadline; ends when the socket closes, or by SIGTERM at once
@@ -23,11 +23,12 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 from sandbox.kernel import linux
 from sandbox.kernel.clear import remove_tree
-from sandbox.rewards.columns import answered_by, plainly_answered
+from sandbox.rewards.columns import columns_of, fenced
 from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
 from sandbox.zygote.watch import descendant_pids, is_ending
@@ -37,23 +38,21 @@ _ANSWER_MAX: Final = 1 << 20
 
 
 def main() -> None:
-    """argv: module:function, deadline in seconds, socket descriptor, style ("" to find it), module:function that makes
-    the row of a problem ("" for none), "bare" for answers without a fence.
-    """
-    target, deadline_s, fd, asked, rows, form = sys.argv[1:]
-    control = socket.socket(fileno=int(fd))
+    """argv: the socket's descriptor, and the fields of `check.Options` as JSON."""
+    options = SimpleNamespace(**json.loads(sys.argv[2]))
+    control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     linux.die_with_parent()
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, _end)
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
-    named = target
+    named = options.target
     try:
-        function = named_function(target)
-        style = find_style(function, asked)
-        named = f"--row {rows}"
-        called = _Called(function, style, named_function(rows) if rows else None, form == "bare")
+        function = named_function(options.target)
+        style = find_style(function, options.style)
+        named = f"--row {options.row}"
+        called = _Called(function, style, named_function(options.row) if options.row else None, options.bare)
     except Exception as error:
         kind = "" if isinstance(error, StyleError) else f"{type(error).__name__}: "
         _send(stream, {"error": f"{named}: {kind}{error}"})
@@ -61,13 +60,12 @@ def main() -> None:
     _send(stream, {"ready": True, "style": style.name})
     ours = set(descendant_pids())
     for line in stream:
-        request = json.loads(line)
         try:
-            answered = called.answered(request)
-        except StyleError as error:
-            _send(stream, {"unusable": f"{target}: {error}"})
+            answered = called.answered(json.loads(line))
+        except Exception as error:
+            _send(stream, {"unusable": f"{options.target}: {called.refusal(error)}"})
             continue
-        _send(stream, _call(called, answered, float(deadline_s), ours, control.fileno()))
+        _send(stream, _call(called, answered, options.deadline_s, ours, control.fileno()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +78,27 @@ class _Called:
     bare: bool
 
     def answered(self, request: dict[str, Any]) -> Answered:
-        """Return the arguments of the function. Raises StyleError where it cannot be called with these columns."""
+        """Return the arguments of the function. Raises StyleError and MissingColumn where it cannot be called with
+        these columns, and what `--row` raises.
+        """
+        problem, program, language = request["problem"], request["program"], request["language"]
         if self.style.name == "plain":
-            return plainly_answered(request)
-        row = None
-        if self.rows is not None:
-            try:
-                row = dict(self.rows(request["problem"]))
-            except Exception as error:
-                raise StyleError(f"--row raised {type(error).__name__}: {error}") from error
-        answered = answered_by(request, row, bare=self.bare)
-        way_out = "--row module:function makes the columns of a problem"
-        if why := self.style.misfit(self.function, list(answered.row)):
-            has = ", ".join(answered.row)
-            raise StyleError(f"cannot be called in the style of {self.style.name} with columns {has}: {why}; {way_out}")
-        try:
-            self.style.arguments(answered)
-        except MissingColumn as error:
-            raise StyleError(f"the style {self.style.name} needs the column {error}; {way_out}") from error
+            return Answered(problem, "", program, program=program, language=language)
+        row = columns_of(problem) | {"language": language} if self.rows is None else dict(self.rows(problem))
+        row |= request.get("row") or {}
+        prompt = row.get("prompt", f"Write a program that solves {problem['id']}.")
+        answered = Answered(row, prompt, program if self.bare else fenced(program, language))
+        if why := self.style.misfit(self.function, list(row)):
+            raise StyleError(f"cannot be called in the style of {self.style.name} with columns {', '.join(row)}: {why}")
+        self.style.arguments(answered)
         return answered
+
+    def refusal(self, error: Exception) -> str:
+        """Say why `answered` failed."""
+        if not isinstance(error, StyleError | MissingColumn):
+            return f"--row raised {type(error).__name__}: {error}"
+        needs = f"the style {self.style.name} needs the column " if isinstance(error, MissingColumn) else ""
+        return f"{needs}{error}; --row module:function makes the columns of a problem"
 
 
 def _end(number: int, frame: object) -> NoReturn:

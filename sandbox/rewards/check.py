@@ -21,14 +21,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final, Literal, get_args
 
 from sandbox import environment
-from sandbox.core.nouns import Program
-from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError, not_started
 from sandbox.kernel import inherited
 from sandbox.kernel.clear import remove_tree
@@ -135,10 +132,7 @@ def check_reward(options: Options, samples: Iterable[LabelledProgram]) -> tuple[
         finally:
             idle.put(caller)
 
-    with (
-        ThreadPoolExecutor(options.workers) as threads,
-        ExitStack() as callers,
-    ):  # the callers end first: no call goes on
+    with ThreadPoolExecutor(options.workers) as threads, ExitStack() as callers:  # these end first: no call goes on
         for _ in range(options.workers):
             caller = _Caller(options)
             callers.callback(caller.end)
@@ -193,29 +187,6 @@ def _findings(one: Tried, accept: float) -> Iterator[RewardFinding]:
         yield RewardFinding("low", "leak", name, said)
 
 
-def read_samples(path: Path) -> Iterator[LabelledProgram]:
-    """A JSONL file: {"problem", "program", "right": true or false} and, if need be, "language", "id" and "row", the
-    columns that the data has for it.
-    """
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            data = json.loads(line)
-            if not isinstance(data, dict) or not isinstance(data.get("right"), bool):
-                raise ValueError('"right" must be true or false')
-            if not isinstance(data.get("program"), str):
-                raise ValueError('"program" must be text')
-            if not isinstance(row := data.get("row"), dict | None):
-                raise ValueError('"row" must be an object of columns')
-            problem = Problem.from_json(data.get("problem"))
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        program = Program(data["program"], data.get("language", "python"))
-        yield LabelledProgram(str(data.get("id", where)), problem, program, right=data["right"], row=row)
-
-
 class _Caller:
     """A process that calls the function; started again when a program kills it."""
 
@@ -258,12 +229,8 @@ class _Caller:
                 self.directory = reserve_directory()  # ours to remove, however this or a later process ends
                 os.mkdir(self.directory, 0o700)
                 undo.callback(remove_tree, self.directory)
-                fd = str(theirs.fileno())
-                how = self.options
-                given = [how.target, str(how.deadline_s), fd, how.style, how.row, "bare" if how.bare else "fenced"]
-                argv = [sys.executable, "-c", boot, *given]
                 self.process = subprocess.Popen(
-                    argv,
+                    [sys.executable, "-c", boot, str(theirs.fileno()), json.dumps(asdict(self.options))],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env=environment.current() | {"TMPDIR": self.directory},

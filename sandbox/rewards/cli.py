@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -128,12 +128,11 @@ def _list(entries: Iterable[Entry], *, as_json: bool) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from sandbox.rewards.check import read_samples
     from sandbox.zoo import catalogue, pairs
 
     samples = list(pairs.labelled_pairs())
     if options.samples:
-        samples += read_samples(options.samples)
+        samples += _read_samples(options.samples)
     if not options.no_zoo:
         samples += catalogue.labelled_programs(harmful=options.harmful)
     if options.show is not None:
@@ -143,6 +142,34 @@ def _check(options: argparse.Namespace) -> int:
 
         return show_checked(options.show, samples, _how(options), options.judge)
     return _report(options, _chosen(options, samples))
+
+
+def _read_samples(path: Path) -> Iterator[LabelledProgram]:
+    """A JSONL file: {"problem", "program", "right": true or false} and, if need be, "language", "id" and "row", the
+    columns that the data has for it.
+    """
+    from sandbox.zoo.exhibits import LabelledProgram
+
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            data = json.loads(line)
+            forms = (
+                ("right", bool, "true or false"),
+                ("program", str, "text"),
+                ("row", dict | None, "an object of columns"),
+            )
+            for key, kind, form in forms:
+                if not isinstance(data, dict) or not isinstance(data.get(key), kind):
+                    raise ValueError(f'"{key}" must be {form}')
+            problem = Problem.from_json(data.get("problem"))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        program = Program(data["program"], data.get("language", "python"))
+        name = str(data.get("id", where))
+        yield LabelledProgram(name, problem, program, right=data["right"], row=data.get("row"))
 
 
 def _chosen(options: argparse.Namespace, samples: Iterable[LabelledProgram]) -> list[LabelledProgram]:

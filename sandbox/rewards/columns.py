@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.core.plain import python_literal
-from sandbox.rewards.styles import Answered
 
 _FENCE = "```"
 
@@ -30,9 +29,7 @@ def columns_of(problem: Mapping[str, Any]) -> dict[str, Any]:
         }
     if name:
         truth["fn_name"] = name
-    pairs = [
-        {"input": given, "output": wanted} for given, wanted in zip(truth["inputs"], truth["outputs"], strict=True)
-    ]
+    pairs = [{"input": i, "output": o} for i, o in zip(truth["inputs"], truth["outputs"], strict=True)]
     by_call = {"type": "function_call", "fn_name": name} if kind == "function" else {"type": "stdin_stdout"}
     text = json.dumps(truth)
     return {
@@ -42,33 +39,13 @@ def columns_of(problem: Mapping[str, Any]) -> dict[str, Any]:
         "ability": "code",
         "reward_model": {"style": "rule", "ground_truth": text},
         "extra_info": {"index": problem["id"], "split": "train"},
-        "ground_truth": text,
-        "label": text,
-        "answer": text,
-        "input_output": text,
-        "tests": pairs,
-        "test_cases": pairs,
+        **dict.fromkeys(("ground_truth", "label", "answer", "input_output"), text),
+        **dict.fromkeys(("tests", "test_cases"), pairs),
         "test_list": truth.get("assert_case", []),
         "verification_info": {"language": "python", "test_cases": [by_call | pair for pair in pairs]},
         "metadata": truth,
         "language": "python",
     }
-
-
-def answered_by(request: Mapping[str, Any], row: Mapping[str, Any] | None = None, *, bare: bool = False) -> Answered:
-    """The answer that a labelled program is, in a code fence unless ``bare``. ``request`` has the problem, the program
-    and its language; ``row`` its columns, where they are not those of `columns_of`.
-    """
-    problem, language = request["problem"], request["language"]
-    columns = {**(columns_of(problem) | {"language": language} if row is None else row), **(request.get("row") or {})}
-    prompt = columns.get("prompt", f"Write a program that solves {problem['id']}.")
-    return Answered(columns, prompt, request["program"] if bare else fenced(request["program"], language))
-
-
-def plainly_answered(request: Mapping[str, Any]) -> Answered:
-    """The same for the plain style, whose row is the problem, and which gets the program itself."""
-    program, language = request["program"], request["language"]
-    return Answered(request["problem"], "", program, program=program, language=language)
 
 
 def fenced(program: str, language: str) -> str:

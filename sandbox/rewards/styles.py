@@ -98,19 +98,10 @@ class Style:
         return ""
 
 
-def styles_that_fit(function: Function) -> list[str]:
-    """Names of the styles in which a function can be called, and that most of its parameters' names speak for: one that
-    has names of a style, but cannot be called in it, is not taken for another's.
-    """
-    known = {name: _named_alike(style, function) for name, style in STYLES.items()}
-    most = max(known.values())
-    return [name for name, style in STYLES.items() if known[name] == most and not style.misfit(function)]
-
-
 def find_style(function: Function, asked: str = "") -> Style:
-    """The style ``asked`` for, or the only one in which a function can be called. Raises StyleError with the choices.
-
-    "" and "auto" ask for the only one.
+    """The style ``asked`` for, or the only one in which a function can be called and that most of its parameters' names
+    speak for: one that has names of a style, but cannot be called in it, is not taken for another's. "" and "auto" ask
+    for the only one. Raises StyleError with the choices.
     """
     name = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
     if isinstance(function, type):
@@ -122,14 +113,16 @@ def find_style(function: Function, asked: str = "") -> Style:
         if why := style.misfit(function):
             raise StyleError(f"{name} cannot be called in the style of {asked} ({why}); write `{style.form}`")
         return style
-    fitting = styles_that_fit(function)
+    known = {each: _named_alike(style, function) for each, style in STYLES.items()}
+    most = max(known.values())
+    fitting = [each for each, style in STYLES.items() if known[each] == most and not style.misfit(function)]
     if len(fitting) == 1:
         return STYLES[fitting[0]]
     name = f"{name}{_signature(function) or '(...)'}"
     if fitting:
         raise StyleError(f"{name} can be called in several styles; add --style {' or --style '.join(fitting)}")
-    alike = max(STYLES.values(), key=lambda style: _named_alike(style, function))
-    if _named_alike(alike, function):
+    if most:
+        alike = STYLES[max(known, key=lambda each: known[each])]
         looks = f"looks like a reward of {alike.name}, but cannot be called as one ({alike.misfit(function)})"
         raise StyleError(f"{name} {looks}; write `{alike.form}`")
     forms = "; ".join(f"{style.name}: {style.form}" for style in STYLES.values())

@@ -14,7 +14,7 @@ import hmac
 import ipaddress
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandbox.core.checks import quoted
 from sandbox.serve.answers import Busy, ClientGone, Draining, Refused, error_response
 from sandbox.serve.bounds import Bounds, count_values
-from sandbox.serve.service import Place, Service
+from sandbox.serve.service import Service
 
 VALUES: Final = 1_000_000
 """Values in one body: more are parsed so slowly that every other client waits."""
@@ -45,8 +45,6 @@ class Guard:
         self.app, self.service, self.full = app, service, full
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         answer = _Answer(send, self.service.bounds.send_s)
         start = time.monotonic()
         try:
@@ -85,8 +83,8 @@ class Guard:
             await self.app(scope, receive, answer)
             return
         headers["content-type"] = "application/json"  # as curl does not say
-        with self.service.admitted() as place:
-            body = await _receive_body(headers, receive, place, self.service.bounds)
+        with self.service.admitted() as add:
+            body = await _receive_body(headers, receive, add, self.service.bounds)
             await _until_gone(self.app, scope, body, receive, answer)
 
 
@@ -120,7 +118,7 @@ def _parts(message: Message) -> Iterator[Message]:
         yield {**message, "body": body[start:end], "more_body": more}
 
 
-async def _receive_body(headers: Headers, receive: Receive, place: Place, bounds: Bounds) -> bytes:
+async def _receive_body(headers: Headers, receive: Receive, add: Callable[[int], None], bounds: Bounds) -> bytes:
     """The body of a request. Raises Refused (too long, too slow), Busy, ClientGone."""
     most, given = bounds.body_bytes, headers.get("content-length", "")
     declared = int(given) if given.isdigit() and len(given) < 20 else 0
@@ -138,7 +136,7 @@ async def _receive_body(headers: Headers, receive: Receive, place: Place, bounds
                 part = message.get("body", b"")
                 length += len(part)
                 if max(length, declared) <= most:
-                    place.add(len(part))
+                    add(len(part))
                     parts.append(part)
                 elif length > _DISCARDED * most:
                     break

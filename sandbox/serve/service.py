@@ -1,6 +1,6 @@
 """State that the routes share: the pool, the sessions, problems that came before, and how many requests may be in hand.
 
-    admitted() ──▶ a Place, which counts the bytes of its body ──▶ released
+    admitted() ──▶ the bytes of its body are counted ──▶ released
         └─▶ Busy: too many requests, too many bytes, or the server drains
 
 waits for nothing; `drained` waits for the requests in hand
@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import marshal
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,22 +75,6 @@ class KeptProblems:
         return self._kept[name][0]
 
 
-@dataclass(slots=True)
-class Place:
-    """One request in hand."""
-
-    service: Service
-    bytes: int = 0
-
-    def add(self, count: int) -> None:
-        """Count bytes of its body. Raises Busy where all bodies together would be too long."""
-        if self.service.held_bytes + count > self.service.bounds.held_bytes:
-            raise Busy(f"the requests in hand have {self.service.held_bytes} bytes; at most "
-                       f"{self.service.bounds.held_bytes} are held")  # fmt: skip
-        self.bytes += count
-        self.service.held_bytes += count
-
-
 @dataclass(eq=False)
 class Service:
     """See the module. Belongs to one event loop; `aclose` ends pool and sessions."""
@@ -136,20 +120,30 @@ class Service:
         return self.problems.find(given)
 
     @contextmanager
-    def admitted(self) -> Iterator[Place]:
-        """Hold a place for one request. Raises Busy."""
+    def admitted(self) -> Iterator[Callable[[int], None]]:
+        """Hold a place for one request; yields what counts bytes of its body, and raises Busy where all bodies together
+        would be too long. Raises Busy.
+        """
         if self.draining:
             raise Draining("the server drains, and will end")
         if self.in_hand >= self.bounds.queue:
             raise Busy(f"{self.in_hand} requests are in hand; at most {self.bounds.queue} are taken (--queue)")
+        own, most = 0, self.bounds.held_bytes
+
+        def add(count: int) -> None:
+            nonlocal own
+            if self.held_bytes + count > most:
+                raise Busy(f"the requests in hand have {self.held_bytes} bytes; at most {most} are held")
+            own += count
+            self.held_bytes += count
+
         self.in_hand += 1
         self._none_in_hand.clear()
-        place = Place(self)
         try:
-            yield place
+            yield add
         finally:
             self.in_hand -= 1
-            self.held_bytes -= place.bytes
+            self.held_bytes -= own
             if not self.in_hand:
                 self._none_in_hand.set()
 

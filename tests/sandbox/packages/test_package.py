@@ -10,7 +10,7 @@ import pytest
 from package_files import ADD, LEGACY, NEW, RIGHT, TIMED, Command, Packages, cases, write_package
 
 from sandbox.core.nouns import MIB
-from sandbox.errors import InvalidProblem, ToolchainMissing
+from sandbox.errors import InvalidProblem, InvalidProgram, ToolchainMissing
 from sandbox.packages.package import Package, read_package
 
 DRAFT = NEW.replace("2025-09", "2023-07-draft")
@@ -24,7 +24,7 @@ def read(root: Path, text: str, files: dict[str, str] | None = None) -> Package:
 
 
 def refusal(root: Path, text: str, files: dict[str, str] | None = None) -> str:
-    with pytest.raises(InvalidProblem) as caught:
+    with pytest.raises((InvalidProblem, InvalidProgram)) as caught:
         read(root, text, files)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500

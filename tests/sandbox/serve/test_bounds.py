@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import socket
@@ -136,12 +135,6 @@ async def test_a_body_whose_end_is_in_doubt_is_refused_and_nothing_behind_it_is_
         assert says in answered(got).body.decode(), lines
 
 
-@answering()
-async def test_a_folded_header_is_one_line(s: Served) -> None:
-    head = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection:\r\n close\r\nx: a\r\n\tcontent-length: 5\r\n\r\n"
-    assert answered(await s.send(head)).status == 200
-
-
 @served(bounds=Bounds(send_s=0.2))
 async def test_a_client_that_reads_nothing_loses_its_answer(s: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "CLOSING_S", 0.1)
@@ -254,21 +247,6 @@ def test_the_check_of_a_body_ends_at_the_first_fault(request_: type[BaseModel], 
     with pytest.raises(ValidationError) as found:
         request_.model_validate(body)
     assert found.value.error_count() == 1
-
-
-@served()
-async def test_a_server_that_drains_finishes_what_it_has_and_refuses_the_rest(s: Served) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        slow = {"problem": SUM.to_json(), "program": "import time\ntime.sleep(0.3)\n" + RIGHT.source}
-        running = tasks.create_task(s.ask("/judge", slow))
-        await until(lambda: s.service.in_hand == 1)
-        drained = tasks.create_task(s.service.drained(30))
-        await until(lambda: s.service.draining)
-        refused, health = await s.ask("/judge", JOB), await s.ask("/health")
-    assert (refused.status, refused.json["error"]["type"]) == (503, "Draining")
-    assert (health.status, health.json["status"]) == (503, "draining")
-    assert running.result().json["verdict"] == "AC"
-    assert drained.result()
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["whole", "head first"])
