@@ -93,18 +93,7 @@ def _parser() -> _Parser:
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     doctor = command("doctor", "what this machine can isolate, and how to repair what it cannot", _doctor)
     verify = command("verify", "judge all submissions of a problem package, expected against found", _verify)
-    verify.description = (
-        "Judge all submissions of a Kattis/ICPC problem package, and compare the verdicts with those that its authors "
-        "expect."
-    )
-    verify.epilog = (
-        "Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
-        "(the validator or the sandbox did). A note names a part of the package that is not followed. Exit code 0: as "
-        "expected. 1: surprises. 2: the package cannot be judged, or the sandbox or a validator failed."
-    )
-    verify.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
-    verbose = "a line per case; -vv: with the validator's feedback"
-    verify.add_argument("--verbose", "-v", action="count", default=0, help=verbose)
+    _describe_verify(verify)
     serve = cli_serve.add_serve_parser(actions)
     cli_reward.add_parsers(actions, judge, cores())
     for part in (run, verdict):
@@ -119,6 +108,21 @@ def _parser() -> _Parser:
     for part in (run, verdict, verify, bench, doctor):
         part.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
+
+
+def _describe_verify(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Judge all submissions of a Kattis/ICPC problem package, and compare the verdicts with those that its authors "
+        "expect."
+    )
+    parser.epilog = (
+        "Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
+        "(the validator or the sandbox did). A note names a part of the package that is not followed. Exit code 0: as "
+        "expected. 1: surprises. 2: the package cannot be judged, or the sandbox or a validator failed."
+    )
+    parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
+    verbose = "a line per case; -vv: with the validator's feedback"
+    parser.add_argument("--verbose", "-v", action="count", default=0, help=verbose)
 
 
 def _program(options: argparse.Namespace) -> Program:

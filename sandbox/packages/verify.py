@@ -1,5 +1,5 @@
 """The commands `sandbox verify PACKAGE` and `sandbox judge PACKAGE SUBMISSION`: verdicts of submissions, compared with
-those that the authors expect.
+the verdicts that the authors expect.
 
 accepted ones ── run ─▶ time limit ─▶ all the others ── run at it ─▶ Judged
 

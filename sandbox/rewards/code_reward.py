@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future, thread  # noqa: F401 - the executors' own end is registered before ours
 from contextlib import suppress
 from dataclasses import dataclass
@@ -119,19 +119,14 @@ class ProcessPool:
     """A pool or a client, and the loop that runs it. Constructing it starts a thread and no process."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._pool = pool_from_environment()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox pool", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[Pool | Client], Awaitable[T]]) -> Future[T]:
+    def submit(self, work: Callable[[Pool | Client], Coroutine[Any, Any, T]]) -> Future[T]:
         """Start ``work`` with the pool, in its loop. Cancelling the future cancels it."""
-
-        async def done() -> T:
-            return await work(self._pool)
-
-        return asyncio.run_coroutine_threadsafe(done(), self._loop)
+        return asyncio.run_coroutine_threadsafe(work(self._pool), self._loop)
 
     def pids(self) -> tuple[int, ...]:
         """Processes of the pool."""
@@ -139,8 +134,6 @@ class ProcessPool:
 
     def close(self) -> None:
         """End the pool with its processes, and the thread."""
-        if self.pid != os.getpid() or self._loop.is_closed():  # a fork's copy has no thread, and owns nothing
-            return
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(self._pool.close(), self._loop).result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -171,8 +164,8 @@ _OWN: list[ProcessPool] = []
 def process_pool() -> ProcessPool:
     """The pool of this process: made by the first call, and again in a process that was forked since."""
     with _LOCK:
-        if not _OWN or _OWN[0].pid != os.getpid():
-            _OWN[:] = [ProcessPool()]
+        if not _OWN:
+            _OWN.append(ProcessPool())
         return _OWN[0]
 
 

@@ -25,8 +25,7 @@ from sandbox.languages import toolchain
 from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES, find_language
 from sandbox.serve.answers import ERRORS, AsciiJson, from_base64
-from sandbox.serve.metrics import MEDIA_TYPE
-from sandbox.serve.service import Service
+from sandbox.serve.service import MEDIA_TYPE, Service
 
 KEPT: Final = "problem-kept"
 """The header of an answer with the name by which its problem may be asked for again."""
@@ -87,7 +86,7 @@ Serves = Annotated[Service, Depends(service_of)]
 
 
 @router.post("/judge", response_model=Judgement, responses=ERRORS)
-async def judge(asked: JudgeRequest, service: Serves) -> Response:
+async def judge_asked(asked: JudgeRequest, service: Serves) -> Response:
     """Judge a program."""
     problem = service.problem(asked.problem)
     program = problem.program(asked.program)

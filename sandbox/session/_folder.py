@@ -129,21 +129,6 @@ def _entries(data: bytes) -> Iterator[tuple[str, dict[str, Any], bytes | None]]:
         at += size or 0
 
 
-def read_to_end(fd: int) -> bytes:
-    """Read to the end."""
-    found = bytearray()
-    while data := os.read(fd, CHUNK):
-        found += data
-    return bytes(found)
-
-
-def write_all(data: bytes) -> None:
-    """Write to stdout."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
-
-
 def read_file(path: str, bytes_max: int) -> bytes:
     """The content of a regular file. Raises OSError for another, and for one that is too long."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -169,15 +154,17 @@ def put_file(path: str, content: bytes) -> None:
 def main(what: str, *given: str) -> None:
     """Do one of these in the jail, in the working directory. Ends with FAILED, and the number of an OSError."""
     home = os.getcwd()  # a path that needs no permission of the directory itself
+    stdin, write = sys.stdin.buffer, sys.stdout.buffer.write
     try:
         if what == "pack":
-            pack(home, int(given[0]), write_all)
+            pack(home, int(given[0]), write)
         elif what == "unpack":
-            unpack(read_to_end(0), home)
+            unpack(stdin.read(), home)
         elif what == "read":
-            write_all(read_file(given[0], int(given[1])))
+            write(read_file(given[0], int(given[1])))
         else:
-            put_file(given[0], read_to_end(0))
+            put_file(given[0], stdin.read())
+        sys.stdout.flush()
     except OSError as error:
         os.write(2, str(error.errno or 0).encode())
         os._exit(FAILED)

@@ -52,7 +52,7 @@ class Finished:
 
     @classmethod
     def of(cls, done: RunResult, shown_bytes: int) -> Finished:
-        """What a jail says of a run."""
+        """Read the result of a jail."""
         went = done.cause is None and done.signal is None
         ended, cause = (None, "") if went else read_end(done)
         out, err = (shorten(stream, shown_bytes) for stream in (done.stdout, done.stderr))

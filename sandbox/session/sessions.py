@@ -8,17 +8,22 @@ waits for a slot, then for the call; woken by its Output. A call that is cancell
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sandbox.core.nouns import SOURCE_BYTES_MAX, Isolation, Limits
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import SOURCE_BYTES_MAX, Isolation, Limits, Program
 from sandbox.errors import PoolClosed, SandboxError
-from sandbox.jail.jail import find_packages
-from sandbox.session.files import FilesRun, as_program
+from sandbox.jail.jail import Jail, find_packages
+from sandbox.judging.prepared import PreparedProgram
+from sandbox.languages.layout import CompileError
+from sandbox.languages.table import find_language
 from sandbox.session.live_program import LiveState
-from sandbox.session.output import SHOWN_BYTES, Finished, Output
+from sandbox.session.output import SHOWN_BYTES, Finished, Output, shorten
 from sandbox.session.session_host import SessionHost, call_seconds, settled
 from sandbox.session.workspace import Workspace
 
@@ -49,7 +54,7 @@ class Sessions(SessionHost):
         super().__init__(count, count if at_once is None else at_once, isolation, limits or Limits(), shown_bytes)
         self.idle_s = idle_s
         how = isolation, self.limits, find_packages(packages)
-        self.make_run = partial(FilesRun, *how)
+        self.make_run = partial(_FilesRun, *how)
         self.make_state = partial(LiveState, *how, 2 * idle_s, shown_bytes)
         self.opened: set[ProgramSession] = set()
         self._closed = False
@@ -83,7 +88,7 @@ class ProgramSession:
         self._held = AsyncExitStack()
         self._state: LiveState | None = None
         self._resting: asyncio.Task[None] | None = None
-        self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
+        self._running: dict[_FilesRun, asyncio.Future[Finished]] = {}
         self._workspace: Workspace | None = None
         self._closing = False
 
@@ -126,7 +131,7 @@ class ProgramSession:
         once from `entry`. The session's state is not involved. Raises ValueError for files that cannot be in one
         directory and for an unknown language, PoolClosed, and SandboxError where the sandbox fails.
         """
-        program = as_program(files, language, entry)
+        program = _as_program(files, language, entry)
         async with self._owner.turns.place():
             if self._closing:
                 raise PoolClosed("the session is closed")
@@ -187,3 +192,43 @@ class ProgramSession:
         await asyncio.sleep(self._owner.idle_s)
         async with self._turn:
             await self._let_go()
+
+
+def _as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
+    """Return the program. Raises ValueError where the files cannot be in one directory, or for an unknown language."""
+    if not files:
+        raise ValueError("files: there are none, so nothing can be run")
+    try:
+        find_language(language)
+        return Program(files=tuple(files.items()), language=language, entry=entry)
+    except SandboxError as error:  # the caller's mistake, not a failure of the sandbox
+        raise ValueError(str(error)) from error
+
+
+class _FilesRun:
+    """One run in a fresh jail, for one thread: compiled where the language is. `cancel` may come from any."""
+
+    def __init__(self, isolation: Isolation, limits: Limits, packages: Any) -> None:
+        self._isolation, self._limits, self._packages = isolation, limits, packages
+        self._cancel = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def call(self, directory: str, program: Program, arguments: Sequence[str], stdin: str) -> Finished:
+        """`directory`: where compiled programs are kept. Raises SandboxError: Cancelled after `cancel`."""
+        start = time.monotonic()
+        builder = Builder(directory)
+        with Jail(self._isolation, packages=self._packages, shared=builder.shared) as jail:
+            try:
+                with PreparedProgram(jail, builder, program, cancel_fd=self._cancel) as prepared:
+                    text = stdin.encode("utf-8", "surrogatepass")
+                    done, _ = prepared.run(self._limits, text, arguments=tuple(arguments))
+            except CompileError as error:
+                log = shorten(str(error).encode(errors="replace"), SHOWN_BYTES)
+                return Finished("", log, None, None, "it does not compile", time.monotonic() - start)
+        return Finished.of(done, SHOWN_BYTES)
+
+    def cancel(self) -> None:
+        """The run raises Cancelled."""
+        os.eventfd_write(self._cancel, 1)
+
+    def end(self) -> None:
+        os.close(self._cancel)

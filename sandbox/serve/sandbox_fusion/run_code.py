@@ -112,15 +112,23 @@ async def answered_within(seconds: float) -> AsyncIterator[None]:
 
 def as_response(done: ProgramRun, fetched: Mapping[str, str]) -> RunCodeResponse:
     """The response of `/run_code`; ``fetched``: names of fetched files, as they were asked for."""
-    compiled, ran = _compile_result(done), _run_result(done)
-    fine = all(part.status == "Finished" and part.return_code == 0 for part in (compiled, ran) if part)
     found = dict(done.files)
+    files = {name: b64encode(found[inside]).decode() for name, inside in fetched.items() if inside in found}
+    message = done.message + ("; more was written than stands here" if done.cut else "")
+    return response(_compile_result(done), _run_result(done), message, files)
+
+
+def response(
+    compiled: CommandRunResult | None, ran: CommandRunResult | None, message: str, files: dict[str, str] | None = None
+) -> RunCodeResponse:
+    """Return a compilation, a run or both as one response."""
+    fine = all(part.status == "Finished" and part.return_code == 0 for part in (compiled, ran) if part)
     return RunCodeResponse(
         status="Success" if fine else "Failed",
-        message=done.message + ("; more was written than stands here" if done.cut else ""),
+        message=message,
         compile_result=compiled,
         run_result=ran,
-        files={name: b64encode(found[inside]).decode() for name, inside in fetched.items() if inside in found},
+        files=files or {},
     )
 
 

@@ -24,7 +24,6 @@ from sandbox.serve.answers import Refused
 from sandbox.serve.bounds import FENCES, LINES, MEMORY_BYTES, PYTHON_BYTES, TEXT_VALUES, count_values
 from sandbox.serve.sandbox_fusion import run_code
 from sandbox.serve.sandbox_fusion.models import (
-    CommandRunResult,
     EvalResult,
     EvalTestCase,
     RunCodeResponse,
@@ -111,17 +110,10 @@ def _tests(done: Judgement, infos: list[Any]) -> list[EvalTestCase]:
     ]
 
 
-def _info(ran: CommandRunResult | None, compiled: CommandRunResult | None, message: str) -> RunCodeResponse:
-    fine = ran is not None and ran.return_code == 0
-    return RunCodeResponse(
-        status="Success" if fine else "Failed", message=message, compile_result=compiled, run_result=ran
-    )
-
-
 def _not_compiled(done: Judgement) -> RunCodeResponse:
     failed = run_code.not_compiled(done.compile_cause, done.run_s, done.compile_log)
     interpreted = run_code.is_interpreted(done.language)
-    return _info(failed if interpreted else None, None if interpreted else failed, "it does not compile")
+    return run_code.response(None if interpreted else failed, failed if interpreted else None, "it does not compile")
 
 
 def _exec_info(done: Judgement, case: CaseResult) -> RunCodeResponse:
@@ -130,12 +122,14 @@ def _exec_info(done: Judgement, case: CaseResult) -> RunCodeResponse:
     compiled = None if interpreted else run_code.result("Finished", 0.0, 0, "", done.compile_log)
     out, err = (None if text is None else str(text) for text in (case.got, case.stderr))
     if case.verdict is Verdict.TLE:
-        return _info(run_code.result("TimeLimitExceeded", case.wall_s, None, out, err), compiled, case.message)
-    code = 0
-    if case.verdict in (Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC):
-        cause = "output" if case.verdict is Verdict.OLE else ""
-        code = run_code.return_code(case.exit_code or None, case.signal, cause)
-    return _info(run_code.result("Finished", case.wall_s, code, out, err), compiled, case.message)
+        ran = run_code.result("TimeLimitExceeded", case.wall_s, None, out, err)
+    else:
+        code = 0
+        if case.verdict in (Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC):
+            cause = "output" if case.verdict is Verdict.OLE else ""
+            code = run_code.return_code(case.exit_code or None, case.signal, cause)
+        ran = run_code.result("Finished", case.wall_s, code, out, err)
+    return run_code.response(compiled, ran, case.message)
 
 
 def extracted(completion: str, language: str) -> tuple[str, Kind]:

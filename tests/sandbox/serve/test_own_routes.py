@@ -10,7 +10,7 @@ import pytest
 from pooling import RIGHT, SUM, WRONG
 from serving import Served, answering, served
 
-from sandbox import SandboxError, ToolchainMissing
+from sandbox import CheckerError, SandboxError, ToolchainMissing
 from sandbox.serve.service import KeptProblems
 
 PROBLEM = SUM.to_json()
@@ -75,6 +75,7 @@ async def test_what_cannot_be_answered_names_field_and_way_out(
     [
         (SandboxError("x"), 504, "SandboxError"),
         (ToolchainMissing("x"), 501, "ToolchainMissing"),
+        (CheckerError("x"), 422, "CheckerError"),
         (RuntimeError("x"), 504, "SandboxError"),
         (MemoryError(), 504, "SandboxError"),
     ],
@@ -89,16 +90,6 @@ async def test_our_faults_are_never_a_verdict(
     monkeypatch.setattr(s.service.pool, "judge", fail)
     got = await s.ask("/judge", {"problem": PROBLEM, "program": ""})
     assert (got.status, got.json["error"]["type"]) == (status, kind)
-
-
-@pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(900)"])
-@served()
-async def test_a_checker_that_never_ends_is_answered_at_its_limits_and_named(s: Served, source: str) -> None:
-    """Asked once about the output, and once about the expected answer."""
-    referee = {"compare": "checker", "checker": {"source": source}, "referee_limits": {"cpu_s": 0.3, "wall_s": 0.6}}
-    got = await s.ask("/judge", {"problem": PROBLEM | referee, "program": RIGHT.source})
-    assert (got.status, got.json["error"]["type"]) == (422, "CheckerError")
-    assert got.error.startswith("the checker was stopped: ")
 
 
 @served()
