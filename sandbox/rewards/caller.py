@@ -21,20 +21,22 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
+from sandbox.core.plain import python_literal
 from sandbox.kernel import linux
 from sandbox.kernel.clear import remove_tree
-from sandbox.rewards.columns import columns_of, fenced
 from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
 from sandbox.zygote.watch import descendant_pids, is_ending
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20
+_FENCE: Final = "```"
 
 
 def main() -> None:
@@ -218,6 +220,61 @@ def _kill_all(ours: set[int]) -> None:
                 os.waitpid(pid, 0)
         if not left:
             return
+
+
+# --- a row of data for a labelled problem -----------------------------------------------------------------------------
+
+
+def columns_of(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that public data sets have, for a problem as `Problem.to_json` writes it: prompt, data_source,
+    reward_model, extra_info (verl), verification_info (open-r1), input_output (APPS, TACO), test_list (MBPP), tests,
+    label, answer.
+    """
+    kind, cases, name = problem["kind"], problem["cases"], problem.get("fn_name")
+    truth: dict[str, Any] = {"inputs": [], "outputs": []}
+    if kind == "assert":
+        truth["assert_case"] = [case["input"] for case in cases]
+    else:
+        truth = {
+            "inputs": [_lines(case["input"]) if kind == "function" else case["input"] for case in cases],
+            "outputs": [case["expected"] for case in cases],
+        }
+    if name:
+        truth["fn_name"] = name
+    pairs = [{"input": i, "output": o} for i, o in zip(truth["inputs"], truth["outputs"], strict=True)]
+    by_call = {"type": "function_call", "fn_name": name} if kind == "function" else {"type": "stdin_stdout"}
+    text = json.dumps(truth)
+    return {
+        "id": problem["id"],
+        "prompt": [{"role": "user", "content": f"Write a program that solves {problem['id']} ({kind})."}],
+        "data_source": "taco",
+        "ability": "code",
+        "reward_model": {"style": "rule", "ground_truth": text},
+        "extra_info": {"index": problem["id"], "split": "train"},
+        **dict.fromkeys(("ground_truth", "label", "answer", "input_output"), text),
+        **dict.fromkeys(("tests", "test_cases"), pairs),
+        "test_list": truth.get("assert_case", []),
+        "verification_info": {"language": "python", "test_cases": [by_call | pair for pair in pairs]},
+        "metadata": truth,
+        "language": "python",
+    }
+
+
+def fenced(program: str, language: str) -> str:
+    """A program as the only block of an answer."""
+    fence = _FENCE
+    while any(line.lstrip().startswith(fence) for line in program.splitlines()):
+        fence += "`"
+    return f"{fence}{language}\n{program}{'' if program.endswith(chr(10)) else chr(10)}{fence}\n"
+
+
+def _lines(arguments: str) -> str:
+    """Each argument of a call as a line of JSON, as LiveCodeBench has them."""
+    try:
+        found = json.loads(arguments)
+    except ValueError:
+        found = python_literal(arguments)
+    return "\n".join(map(json.dumps, found))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class Options:
     style: str = ""
     """Name of a style of sandbox.rewards.styles; "": the one that fits its parameters."""
     row: str = ""
-    """module:function that makes the columns of a problem; "": those of sandbox.rewards.columns."""
+    """module:function that makes the columns of a problem; "": those of public data sets."""
     bare: bool = False
     """Answers are programs without a code fence."""
 

@@ -65,7 +65,6 @@ class LabelledProgram:
     problem: Problem
     program: Program
     right: bool
-    harmful: bool = False
     hostile: bool = False
     row: dict[str, Any] | None = None
     """Columns of the data that it is of, for reward functions of other trainers."""

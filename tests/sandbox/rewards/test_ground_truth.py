@@ -11,7 +11,7 @@ import pytest
 import sandbox
 from sandbox import Case, Problem
 from sandbox.errors import InvalidProblem
-from sandbox.rewards.columns import columns_of
+from sandbox.rewards.caller import columns_of
 from sandbox.rewards.ground_truth import COLUMNS, problem_in, problem_of
 from sandbox.zoo import exhibits
 
