@@ -35,9 +35,8 @@ class Package:
     """Names of the test cases, relative to data/ and without a suffix, in the order of the problem's cases."""
     problem: Problem
     """`limits.cpu_s` is not yet the time limit."""
-    time_limit_s: float | None
-    """CPU seconds; None: made of the slowest accepted submission."""
-    time_limit_from: str
+    time_limit: tuple[float, str] | None
+    """CPU seconds, and where they are from; None: made of the slowest accepted submission."""
     ac_to_limit: float
     """Factor from the slowest accepted submission to the time limit."""
     resolution_s: float
@@ -64,7 +63,7 @@ def read_package(path: Path) -> Package:
     types, custom = _types(keys, legacy)
     arguments, limits = keys.words("validator_flags"), keys.inner("limits")
     fixed = limits.number("time_limit", 0, 0)
-    time_limit_s, time_limit_from = (fixed, "problem.yaml") if fixed else _limit_beside(path)
+    time_limit = (fixed, "problem.yaml") if fixed else _limit_beside(path)
     factors = limits.inner("time_multipliers")
     factor = factors.number("ac_to_time_limit", limits.number("time_multiplier", 5 if legacy else 2))
     resolution_s = limits.number("time_resolution", 1, 0.001)
@@ -79,9 +78,7 @@ def read_package(path: Path) -> Package:
     cases = dict(_CaseReader(path, arguments if legacy else (), notes, custom=validator is not None).all(arguments))
     problem = Problem(path.resolve().name, cases=tuple(cases.values()), limits=own, **fields)
     unique = tuple(dict.fromkeys(notes))
-    return Package(
-        path, version, types, tuple(cases), problem, time_limit_s, time_limit_from, factor, resolution_s, unique
-    )
+    return Package(path, version, types, tuple(cases), problem, time_limit, factor, resolution_s, unique)
 
 
 def _referee(validator: Program | None, types: frozenset[str], limits: Keys) -> dict[str, Any]:
@@ -117,7 +114,7 @@ def _limits(keys: Keys, cpu_s: float, memory: str, output: str, output_mib: floa
     return Limits(cpu_s=cpu_s, memory_bytes=memory_bytes, output_bytes=output_bytes)
 
 
-def _limit_beside(package: Path) -> tuple[float | None, str]:
+def _limit_beside(package: Path) -> tuple[float, str] | None:
     """A time limit in a file that judging systems leave beside problem.yaml."""
     for name in (".timelimit", "domjudge-problem.ini"):
         if (path := package / name).exists():
@@ -125,7 +122,7 @@ def _limit_beside(package: Path) -> tuple[float | None, str]:
             found = [text] if name == ".timelimit" else _TIMELIMIT_INI.findall(text)
             if found:
                 return Keys(str(path), {"time limit": found[0]}, []).number("time limit", 0, 0.001), name
-    return None, ""
+    return None
 
 
 @dataclass(frozen=True, slots=True)

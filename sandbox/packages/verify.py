@@ -85,8 +85,8 @@ class PackageJudge:
         """CPU seconds, and where they are from. Raises InvalidProblem if nothing bounds them."""
         if given_s is not None:
             return given_s, "--time-limit"
-        if self.package.time_limit_s is not None:
-            return self.package.time_limit_s, self.package.time_limit_from
+        if self.package.time_limit is not None:
+            return self.package.time_limit
         slowest, origin, whys = -1.0, "", []
         for each in submissions:
             if not each.in_time:

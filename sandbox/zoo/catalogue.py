@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sandbox.core.nouns import Program
-from sandbox.zoo import asserting, building, ending, forging, leaving, limits, masking, peeking, reaching
+from sandbox.zoo import asserting, ending, forging, leaving, limits, masking, peeking, reaching
 from sandbox.zoo.exhibits import Entry, LabelledProgram
 
-MODULES = (ending, forging, asserting, peeking, leaving, limits, building, masking, reaching)
+MODULES = (ending, forging, asserting, peeking, leaving, limits, masking, reaching)
 
 
 def entries() -> tuple[Entry, ...]:
