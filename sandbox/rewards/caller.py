@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
-from sandbox.core.plain import python_literal
 from sandbox.kernel import linux
 from sandbox.kernel.clear import remove_tree
 from sandbox.rewards.function_path import named_function
+from sandbox.rewards.ground_truth import parsed_value
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
 from sandbox.zygote.watch import descendant_pids, is_ending
 
@@ -270,11 +270,7 @@ def fenced(program: str, language: str) -> str:
 
 def _lines(arguments: str) -> str:
     """Each argument of a call as a line of JSON, as LiveCodeBench has them."""
-    try:
-        found = json.loads(arguments)
-    except ValueError:
-        found = python_literal(arguments)
-    return "\n".join(map(json.dumps, found))
+    return "\n".join(map(json.dumps, parsed_value(arguments)))
 
 
 if __name__ == "__main__":

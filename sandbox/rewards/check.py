@@ -241,7 +241,9 @@ class _Caller:
 
     def _call(self, sample: LabelledProgram) -> dict[str, Any]:
         late, dead = "it stopped the process that called it", "it killed the process that called it"
-        reply = self._reply(self.options.deadline_s + _MARGIN_S, late, dead, sample.wire)
+        program = {"program": sample.program.source, "language": sample.program.language, "row": sample.row}
+        request = {"problem": sample.problem.to_json(), **program}
+        reply = self._reply(self.options.deadline_s + _MARGIN_S, late, dead, request)
         if "unusable" in reply:
             raise RewardUnusable(reply["unusable"])
         if "score" in reply:

@@ -48,7 +48,7 @@ def problem_of(
     """
     if isinstance(given, Problem):
         return given
-    value = _parsed(given)
+    value = parsed_value(given)
     if isinstance(value, Mapping) and value.get("kind") and value.get("cases") is not None:
         return Problem.from_json({**value, "id": value.get("id") or id})
     limits = limits or Limits()
@@ -111,7 +111,7 @@ def _holds_tests(value: Any) -> bool:
     return asserts or any(isinstance(test, Mapping) and {"input", "output"} <= test.keys() for test in tests)
 
 
-def _parsed(given: Any) -> Any:
+def parsed_value(given: Any) -> Any:
     """Return what JSON text holds, or a Python literal of a list or an object; asserts unchanged. All of it in plain
     values, whatever library handed it out.
     """
@@ -130,7 +130,7 @@ def _tests(value: Any, name: str, inner: bool = False) -> tuple[list[Any], str]:
     """Return the tests one by one, and the name of the function that they call, "" for none. ``inner``: of a value
     in the place of tests.
     """
-    value = _parsed(value)
+    value = parsed_value(value)
     if isinstance(value, Mapping):
         name = str(value.get("fn_name") or value.get("entry_point") or name)
         for each, other in (("inputs", "outputs"), *([("input", "output")] if inner else [])):
