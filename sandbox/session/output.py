@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sandbox.core.program_run import ProgramRun
 from sandbox.jail.run import RunResult
 
 Ended = Literal["timed out", "out of memory", "killed"]
@@ -51,9 +52,9 @@ class Finished:
     wall_s: float
 
     @classmethod
-    def of(cls, done: RunResult, shown_bytes: int) -> Finished:
-        """Read the result of a jail."""
-        went = done.cause is None and done.signal is None
+    def of(cls, done: RunResult | ProgramRun, shown_bytes: int) -> Finished:
+        """Read the result of a run."""
+        went = not done.cause and done.signal is None
         ended, cause = (None, "") if went else read_end(done)
         out, err = (shorten(stream, shown_bytes) for stream in (done.stdout, done.stderr))
         return cls(out, err, done.exit_code if went else None, ended, cause, done.wall_s)
@@ -87,9 +88,9 @@ def shorten(data: bytes, cap: int) -> str:
     return stream.text()
 
 
-def read_end(done: RunResult) -> tuple[Ended, str]:
+def read_end(done: RunResult | ProgramRun) -> tuple[Ended, str]:
     """Return how a program ended that should have continued."""
-    if done.cause is not None:
+    if done.cause:
         ended = _ENDED.get(done.cause, "killed")
         return ended, done.cause if done.cause.startswith("security") else f"{done.cause} limit"
     if done.signal is not None:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from sandbox.build.builder import Builder
-from sandbox.core.nouns import SOURCE_BYTES_MAX, Isolation, Limits, Program
+from sandbox.core.nouns import SOURCE_BYTES_MAX, Case, Isolation, Limits, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.jail.jail import Jail, find_packages
-from sandbox.judging.prepared import PreparedProgram
-from sandbox.languages.layout import CompileError
+from sandbox.judging.single_run import run_program
 from sandbox.languages.table import find_language
 from sandbox.session.live_program import LiveState
 from sandbox.session.output import SHOWN_BYTES, Finished, Output, shorten
@@ -214,16 +213,13 @@ class _FilesRun:
 
     def call(self, directory: str, program: Program, arguments: Sequence[str], stdin: str) -> Finished:
         """`directory`: where compiled programs are kept. Raises SandboxError: Cancelled after `cancel`."""
-        start = time.monotonic()
-        builder = Builder(directory)
+        case = Case(stdin, "-", arguments=tuple(arguments))
+        problem, builder = Problem("files", "stdio", (case,), limits=self._limits), Builder(directory)
         with Jail(self._isolation, packages=self._packages, shared=builder.shared) as jail:
-            try:
-                with PreparedProgram(jail, builder, program, cancel_fd=self._cancel) as prepared:
-                    text = stdin.encode("utf-8", "surrogatepass")
-                    done, _ = prepared.run(self._limits, text, arguments=tuple(arguments))
-            except CompileError as error:
-                log = shorten(str(error).encode(errors="replace"), SHOWN_BYTES)
-                return Finished("", log, None, None, "it does not compile", time.monotonic() - start)
+            _, done = run_program(jail, builder, problem, program, cancel_fd=self._cancel)
+        if done.compiled is False:
+            log = shorten(done.compile_log.encode(), SHOWN_BYTES)
+            return Finished("", log, None, None, done.message, done.run_s)
         return Finished.of(done, SHOWN_BYTES)
 
     def cancel(self) -> None:
