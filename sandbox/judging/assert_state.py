@@ -169,7 +169,8 @@ def _goes_on(nodes: list[ast.AST]) -> bool:
     makers = {
         made.name for made in functions if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(made))
     }
-    calls = [node for node in nodes if isinstance(node, ast.Call) and not _is_of_builtins(node.func)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    calls = [call for call in calls if not isinstance(call.func, ast.Name) or call.func.id not in vars(builtins)]
     passed = {arg.id for call in calls for arg in given(call) if isinstance(arg, ast.Name)}
     uses = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     for node in nodes:
@@ -178,7 +179,3 @@ def _goes_on(nodes: list[ast.AST]) -> bool:
             if made and any(uses[name] > 1 for name in bound_by(node) & passed):
                 return True
     return False
-
-
-def _is_of_builtins(func: ast.expr) -> bool:
-    return isinstance(func, ast.Name) and func.id in vars(builtins)

@@ -127,12 +127,6 @@ class _Talk:
                 self.interactor.cancel()
                 deadline = float("inf")
 
-    def _part(self) -> None:
-        """The interactor has rejected: see the module."""
-        jail = self.program.jail
-        self.parting = _Parting(jail, jail.activity()[1] + self.parting_cpu_s)
-        self.said.counts, self.told.held = False, True
-
     def _see_off(self, *, moved: bool) -> None:
         """Stop a rejected program that does not end by itself."""
         if self.parting is None:
@@ -158,7 +152,9 @@ class _Talk:
             elif not self.program.ended:
                 self.reading = self.judge.read(*side.outcome, self.patient)
                 if isinstance(self.reading, CheckerError) or self.reading[0] is not Verdict.AC:
-                    self._part()  # one that is accepted must still end well, within its own limits
+                    jail = self.program.jail
+                    self.parting = _Parting(jail, jail.activity()[1] + self.parting_cpu_s)
+                    self.said.counts, self.told.held = False, True
         if side is self.program and side.error is not None:
             self.interactor.cancel()
         return time.monotonic() + INTERACTOR_END_S if side is self.program else float("inf")

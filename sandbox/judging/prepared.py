@@ -177,7 +177,8 @@ class PreparedProgram:
 
     def _place_of_source(self, job: bytes, files: Files) -> tuple[int, int] | None:
         """Return offset and size of the source in the job, where it is to be beside the program as its file."""
-        if self.layout.files or any(map(_is_source, files)):
+        taken = {name.partition("/")[0] for name, _ in files}  # by a case's files, in the place of the program's own
+        if self.layout.files or find_language("python").source in taken:
             return None
         text = self.layout.source.encode("utf-8", "surrogatepass")  # as marshal writes it
         return job.index(text), len(text)
@@ -192,11 +193,6 @@ def _over(first: Files, *layers: Files) -> Files:
         found = {name: found[name] for name in found if name not in folders and ours.keys().isdisjoint(_folders(name))}
         found |= ours
     return tuple(found.items())
-
-
-def _is_source(file: tuple[str, bytes]) -> bool:
-    """Return whether a case's file takes the place of the program's own."""
-    return file[0].partition("/")[0] == find_language("python").source
 
 
 def _folders(name: str) -> list[str]:

@@ -67,7 +67,8 @@ def _may_pass_for_values(node: ast.AST) -> bool:
     """Return whether this makes a class whose objects may be equal to values, or be computed with like them."""
     match node:
         case ast.ClassDef(bases=bases, keywords=[], decorator_list=decorators, body=body):
-            names = {name for part in body for name in _bound_in_class(part)}
+            names = {part.name for part in body if isinstance(part, _FUNCTIONS)}
+            names |= {name for part in body if not isinstance(part, _FUNCTIONS) for name in bound_by(part)}
             operators = {name for name in names if name[:2] == name[-2:] == "__"} - _NO_OPERATORS
             return bool(operators) or not (all(map(_is_quiet, bases)) and all(map(_is_dataclass, decorators)))
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
@@ -77,13 +78,10 @@ def _may_pass_for_values(node: ast.AST) -> bool:
     return isinstance(node, ast.ClassDef)
 
 
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NO_OPERATORS: Final = frozenset(
     {"__init__", "__post_init__", "__repr__", "__str__", "__slots__", "__doc__", "__annotations__", "__match_args__"}
 )
-
-
-def _bound_in_class(part: ast.stmt) -> set[str]:
-    return {part.name} if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) else bound_by(part)
 
 
 def _is_quiet(base: ast.expr) -> bool:

@@ -207,7 +207,8 @@ class ObjectWire:
             found = None
             for kind in cls.__mro__:
                 if kind.__name__ in self.classes and self.module.get(kind.__name__) is kind:
-                    found = kind if self.slots_of(cls) is not None and not _is_abstract(kind) else None
+                    is_abstract = bool(getattr(kind, "__abstractmethods__", ()))
+                    found = kind if self.slots_of(cls) is not None and not is_abstract else None
                     if found is not None and _does_more(cls, kind):
                         self.loss = max(self.loss, LESS)
                     break
@@ -387,10 +388,6 @@ class ObjectWire:
 
 def _is_property(value: Any) -> bool:
     return hasattr(type(value), "__set__") and type(value) is not types.GetSetDescriptorType
-
-
-def _is_abstract(cls: type) -> bool:
-    return bool(getattr(cls, "__abstractmethods__", ()))
 
 
 def _does_more(cls: type, base: type) -> bool:
