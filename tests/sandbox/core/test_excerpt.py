@@ -72,7 +72,7 @@ def test_what_people_see_of_it_has_no_control_characters_but_lines() -> None:
     assert str(Excerpt.of("a\n\x1b[2Kb\r")) == "a\n\\x1b[2Kb\\r"
 
 
-def test_a_result_reads_json_of_before_it_had_these_fields() -> None:
+def test_a_result_survives_json_with_and_without_what_was_printed() -> None:
     plain = CaseResult(0, Verdict.AC, 0.1, 0.2, 3)
     assert plain.to_json().keys() == {"index", "verdict", "cpu_s", "wall_s", "memory_bytes", "message", "feedback"}
     assert CaseResult.from_json(plain.to_json()) == plain
