@@ -139,16 +139,15 @@ class NodeJudge:
 
     async def hello(self) -> Facts:
         """Facts of this node; the tier is that of a program that was judged. Raises SandboxError."""
-        asked_s = now()
         await self._pool.open()
         judged = await self._pool.judge(PROBE, PROBE_PROGRAM)
-        return Facts(cores(), self._workers, judged.tier, asked_s, now())
+        return Facts(cores(), self._workers, judged.tier)
 
     async def exchange(self, packed: bytes) -> NodeReply:
         """Accept jobs, cancel the withdrawn ones, and return the answers since the last call, once there is one or the
         parcel's time is over.
         """
-        asked_s, parcel = now(), NodeParcel.unpacked(packed)
+        parcel = NodeParcel.unpacked(packed)
         self._problems |= parcel.problems
         gone = set(parcel.withdrawn)
         for number in gone & self._running.keys():
@@ -167,7 +166,7 @@ class NodeJudge:
                 async with asyncio.timeout(parcel.wait_s):
                     await self._some.wait()
         answers, self._answers = self._answers, []
-        return NodeReply(answers, returned, len(self._running) + len(self._waiting), asked_s, now())
+        return NodeReply(answers, returned, len(self._running) + len(self._waiting), now())
 
     async def nudge(self) -> None:
         """Have ``exchange`` wait no longer."""

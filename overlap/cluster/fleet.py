@@ -74,7 +74,7 @@ class RayFleet:
 
     async def living(self) -> list[str]:
         """Names of the nodes that are alive and not at rest. Raises HeadLost where the cluster is lost."""
-        there = {place.name: place for place in await self.cluster.look() if place.alive and not place.drains}
+        there = {place.name: place for place in await self.cluster.look() if place.alive}
         self.places |= there
         return [name for name in there if self._rests.get(name, 0.0) <= now()]
 

@@ -31,7 +31,7 @@ CLOSE_S = 6.0
 
 class RayNode:
     """A node with an agent of ours, or without one for the reason ``why``. ``tries``: agents that its machine had
-    before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
+    before, none of which lived long.
 
     Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
     bounds them, and makes no more calls to it. So a job has one answer, without a record of earlier calls.
@@ -39,7 +39,7 @@ class RayNode:
 
     def __init__(self, name: str, actor: RayActor | None, *, why: str = "", tries: int = 0) -> None:
         self.name, self._actor, self._why = name, actor, why
-        self.drains, self.tries, self._made_s = False, tries, now()
+        self.tries, self._made_s = tries, now()
         self.again_s = float("inf")
         """Time at which its machine gets another agent."""
 
@@ -106,13 +106,12 @@ class RayMembers:
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
-        """Update what is known of a place's node, and return whether the place shall get an agent now."""
+        """Forget a node that is gone, and return whether the place shall get an agent now."""
         if not place.alive:
             self._nodes.pop(place.key, None)
         elif known := self._nodes.get(place.key):
-            known.drains = place.drains
-            return not place.drains and now() >= known.again_s
-        return place.alive and not place.drains
+            return now() >= known.again_s
+        return place.alive
 
     async def _meet(self, place: RayNodeInfo) -> RayNode:
         """An agent for a node that lacks one."""

@@ -50,8 +50,7 @@ class NodeRefused(OverlapError):
 
 class RayNodeInfo(NamedTuple):
     """A node as Ray knows it: its id, the address that it listens at, the GPUs and cores that Ray counts there, and of
-    these the cores that are ``free``. ``drains``: it is about to go (`ray drain-node`, a notice of preemption);
-    ``here``: this process runs on it.
+    these the cores that are ``free``. ``here``: this process runs on it.
     """
 
     key: str
@@ -60,7 +59,6 @@ class RayNodeInfo(NamedTuple):
     gpus: int
     cpus: int = 0
     free: int = 0
-    drains: bool = False
     here: bool = False
 
     @property
@@ -71,14 +69,12 @@ class RayNodeInfo(NamedTuple):
 
 class Facts(NamedTuple):
     """An agent's answer about its node. ``workers``: programs that it judges at once, with ``cores`` that it may use;
-    ``tier``: isolation of its jails. By its clock it was asked and answered at these times, s.
+    ``tier``: isolation of its jails.
     """
 
     cores: int
     workers: int
     tier: str
-    asked_s: float = 0.0
-    said_s: float = 0.0
 
     def __str__(self) -> str:
         cores = f" on {self.cores} cores" if self.workers != self.cores else ""
@@ -95,8 +91,8 @@ class NodeJob(NamedTuple):
 
 
 class NodeAnswer(NamedTuple):
-    """``judgement``, or our fault in the form of ``sandbox.errors.to_wire``. ``ended_s``: time of the end, by the
-    node's clock.
+    """``judgement``, or our fault in the form of ``sandbox.errors.to_wire``. ``ended_s``: time of the end, by the clock
+    that ``said_s`` of the reply is of.
     """
 
     number: int
@@ -133,14 +129,13 @@ class NodeParcel(NamedTuple):
 
 
 class NodeReply(NamedTuple):
-    """A node's reply to a parcel, and when it got the parcel and replied, by its clock: answers since the last reply,
-    the numbers of jobs that it gives back, and how many it ``has`` beside both.
+    """A node's reply to a parcel: answers since the last reply, the numbers of jobs that it gives back, how many it
+    ``has`` beside both, and when it replied, by its clock.
     """
 
     answers: Sequence[NodeAnswer]
     returned: Sequence[int]
     has: int
-    asked_s: float
     said_s: float
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import ray
 from ray import exceptions
-from ray._private import state  # no public name says what drains, and what is free on a node
+from ray._private import state  # no public name says what is free on a node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overlap.cluster.access import AUTH, NO_HEAD, admitted
@@ -58,9 +58,8 @@ class RayProcess(CallServer):
     async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost."""
         here = ray.get_runtime_context().get_node_id()
-        draining, free = state.state.get_draining_nodes, state.available_resources_per_node
-        nodes, drains, rest = await _asked(lambda: (ray.nodes(), draining(), free()))
-        return [_place(node, drains, rest, here) for node in nodes]
+        nodes, rest = await _asked(lambda: (ray.nodes(), state.available_resources_per_node()))
+        return [_place(node, rest, here) for node in nodes]
 
     async def make(self, key: str, made: bytes, close_s: float, cpus: int) -> int:
         """An actor on that node, which takes ``cpus`` of what Ray counts there. Raises HeadLost."""
@@ -153,7 +152,7 @@ def _last_line(error: BaseException) -> str:
     return lines[-1 if "creation task" in lines[0] else 0].strip()[:200]
 
 
-def _place(node: dict[str, Any], drains: dict[str, int], rest: dict[str, dict[str, float]], here: str) -> RayNodeInfo:
+def _place(node: dict[str, Any], rest: dict[str, dict[str, float]], here: str) -> RayNodeInfo:
     key, counted = node["NodeID"], node.get("Resources", {})
     return RayNodeInfo(
         key,
@@ -162,7 +161,6 @@ def _place(node: dict[str, Any], drains: dict[str, int], rest: dict[str, dict[st
         gpus=int(counted.get("GPU", 0)),
         cpus=int(counted.get("CPU", 0)),
         free=int(rest.get(key, {}).get("CPU", 0)),  # Ray does not name what is used up
-        drains=key in drains,
         here=key == here,
     )
 

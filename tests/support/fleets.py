@@ -119,7 +119,7 @@ class Cluster(RayCluster):
         self.nodes = {f"n{i}": self.node(i, count, gpus if i else 0) for i, count in enumerate(cores)}
         self.actors: list[Actor] = []
         self.surveyed: list[str] = []
-        self.refused, self.draining, self.kept = set[str](), set[str](), 0
+        self.refused, self.kept = set[str](), 0
         self._gone: dict[str, NodeDevices] = {}
         self.puts: list[int] = []
         self.pieces = Pieces(self._put)
@@ -150,7 +150,6 @@ class Cluster(RayCluster):
                 at.address,
                 name in self.nodes,
                 max(0, len(at.devices.names) - self.kept),
-                drains=name in self.draining,
                 here=at.here,
             )
             for name, at in self._gone.items()

@@ -1,4 +1,4 @@
-"""Jobs over nodes that die, freeze, drain and join: each is judged once, where there is room, the oldest group first;
+"""Jobs over nodes that die, freeze and join: each is judged once, where there is room, the oldest group first;
 and what is told of the nodes, whatever their clocks are.
 """
 
@@ -213,7 +213,7 @@ async def test_a_fault_of_the_driver_itself_fails_what_waits_and_what_comes_late
 
 @pytest.mark.promise("cluster-judging")
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_storm_of_deaths_freezes_drains_joins_and_cancelled_jobs_loses_no_job_and_counts_none_twice(
+async def test_a_storm_of_deaths_freezes_joins_and_cancelled_jobs_loses_no_job_and_counts_none_twice(
     seed: int,
 ) -> None:
     rng = random.Random(seed)
@@ -230,10 +230,8 @@ async def test_a_storm_of_deaths_freezes_drains_joins_and_cancelled_jobs_loses_n
             await asyncio.sleep(rng.uniform(0.0, 3.0))
             for each in unwanted[2 * moment : 2 * moment + 2]:
                 each.cancel()
-            what, who = rng.choice(("die", "freeze", "thaw", "drain", "join")), rng.choice(nodes)
-            if what == "drain":
-                who.drains = True
-            elif what == "join":
+            what, who = rng.choice(("die", "freeze", "thaw", "join")), rng.choice(nodes)
+            if what == "join":
                 nodes.append(node(f"late {moment}"))
                 run.members.add(nodes[-1])
             else:
@@ -242,44 +240,6 @@ async def test_a_storm_of_deaths_freezes_drains_joins_and_cancelled_jobs_loses_n
         assert not pool._router.everything()
         assert not [line for line in run.said if "has lost jobs" in line]  # of what was withdrawn it has no account
         run.nodes = ()  # those that are frozen to the end are closed, too, but not these doubles' doing
-
-
-async def test_a_drained_node_ends_its_jobs_gets_none_further_and_is_let_go() -> None:
-    leaving, stays = (FakeNode(name, 2, lambda job: 10.0 + job.number % 7 / 3) for name in ("leaving", "stays"))
-    async with (run := Run(leaving, stays)) as pool:
-        judging = asyncio.create_task(many(pool, 40))
-        await asyncio.sleep(15.0)
-        leaving.drains = True
-        await asyncio.sleep(2.5)
-        held, had = len(pool._router.desks["leaving"].held), len(leaving.judged)
-        assert sources(await judging) == [str(i) for i in range(40)]
-        assert len(leaving.judged) == had + held
-        assert len(leaving.judged) + len(stays.judged) == 40  # none was begun anew elsewhere
-        assert leaving.closed
-        assert list(pool.nodes()) == ["stays"]
-    said = [line for line in run.said if line.startswith("node leaving")]
-    assert said[1:] == [
-        f"node leaving drains: {held} jobs end there, and it gets no other",
-        "node leaving is drained, and let go",
-    ]
-
-
-@pytest.mark.parametrize("what", ["die", "freeze"])
-async def test_a_draining_node_that_is_lost_loses_its_jobs_to_others_and_gets_nothing_when_it_is_back(
-    what: str,
-) -> None:
-    leaving, stays = FakeNode("leaving", 2, takes(30.0)), FakeNode("stays", 2, takes(30.0))
-    async with (run := Run(leaving, stays)) as pool:
-        judging = asyncio.create_task(many(pool, 4))
-        await asyncio.sleep(1.0)
-        leaving.drains = True
-        await asyncio.sleep(4.0)
-        getattr(leaving, what)()
-        await asyncio.sleep(15.0)
-        leaving.thaw()
-        assert sources(await judging) == ["0", "1", "2", "3"]
-        assert (leaving.judged, len(stays.judged)) == ([], 4)
-        assert ("node leaving is drained, and let go" in run.said) is (what == "freeze")
 
 
 async def test_a_judgement_knows_its_node_and_when_it_began_there_whatever_that_nodes_clock_says() -> None:

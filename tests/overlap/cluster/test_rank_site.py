@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from fleets import Actor, Cluster, fleet_of
 
-from overlap import pieces
 from overlap.cluster.fleet import REST_S
 from overlap.cluster.sites import RankSite
 from overlap.config.fields import ClusterConfig, Config
@@ -19,6 +18,7 @@ from overlap.config.rollout import RolloutConfig
 from overlap.core.clock import now
 from overlap.core.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
 from overlap.placement.node_seats import place_over
+from overlap.process import pieces
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
 from overlap.process.pieces import files_in

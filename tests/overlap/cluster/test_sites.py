@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from fleets import Cluster, Still, fleet_of, seats
 
-from overlap import pieces
 from overlap.cluster.fleet import GONE_S, REST_S
 from overlap.cluster.sites import FarSite
 from overlap.core.clock import now
 from overlap.core.errors import ClusterLost, EngineError
+from overlap.process import pieces
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
 from overlap.weights import pieces as weight_pieces
