@@ -22,6 +22,7 @@ from overlap.cluster.ray_cluster import LOOK_S
 from overlap.core.aio import shielded_thread
 from overlap.core.clock import now
 from overlap.core.errors import LearnerError
+from overlap.generate.service import EngineSite
 from overlap.placement.node_seats import reseated
 from overlap.placement.seats import EngineSeat, Placement, RankSeat
 from overlap.process.calls import Peer
@@ -34,8 +35,8 @@ _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 OTHER = "with what had changed they were other than here"
 
 
-class FarSite:
-    """An ``EngineSite`` (see ``overlap.generate``) on a node, for one engine after the other of one seat."""
+class FarSite(EngineSite):
+    """The site on a node of one engine after the other of one seat."""
 
     def __init__(self, fleet: RayFleet, *policies: Path) -> None:
         self._fleet, self._policies = fleet, policies

@@ -80,8 +80,9 @@ SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
 
 
 class VllmEngine:
-    """A running ``AsyncLLM``. Its public coroutines are the calls of ``EngineService``, which says what they do; they
-    raise what vLLM raises, and belong to the event loop that awaits the first of them.
+    """A running ``AsyncLLM``. Its public coroutines are the calls that ``EngineClient`` makes to the engine's process;
+    they raise what vLLM raises, and belong to the event loop that awaits the first of them. Arguments and results are
+    pickled.
     """
 
     def __init__(self, llm: Any, vllm: Any, spec: EngineSpec, on_cpu: bool) -> None:
@@ -100,6 +101,7 @@ class VllmEngine:
             await self._llm.update_weight_version("0")
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
+        """Sample one response to a prompt of token ids; cancelling aborts it."""
         # Behind a prompt that ends inside a character vLLM would find stop strings in the prompt, too.
         inside = bool(sampling.stop) and self._decode(prompt[-_END_TOKENS:]).endswith("\ufffd")
         stop = () if inside else sampling.stop
@@ -150,10 +152,11 @@ class VllmEngine:
         )
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """Read an answer by the engine's parsers; ``tools`` are those of the request, a JSON list."""
         return self._reader.read(text, token_ids, tools)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
-        # vLLM reads no prefix cache for these.
+        """Log-probs [T-1] of tokens 1..T-1 at the temperature of the rollouts; vLLM reads no prefix cache for these."""
         params = self._vllm.SamplingParams(
             max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._vllm.RequestOutputKind.FINAL_ONLY
         )
@@ -168,27 +171,36 @@ class VllmEngine:
         raise EngineError(f"request {id} ended without an output")
 
     async def connect(self, init_info: Mapping[str, Any]) -> None:
+        """Join the weight transfer; with a collective backend this waits for the learner."""
         request = self._vllm.WeightTransferInitRequest(init_info=dict(init_info))
         await self._llm.init_weight_transfer_engine(request)
 
     async def pause(self) -> None:
+        """Freeze requests that are running, with their KV cache; new requests wait for ``resume``."""
         await self._llm.pause_generation(mode="keep", clear_cache=False)
 
     async def resume(self) -> None:
         await self._llm.resume_generation()
 
     async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
+        """Receive a full set of weights and commit it as ``version``. The engine must be paused.
+
+        Whatever was computed under other weights is computed anew when it is needed; with ``rollout.in_flight=keep``
+        this holds only for requests that wait, and requests that run keep their KV cache.
+        """
         await self.begin_weights()
         await self.receive_weights(update_info)
         await self.commit_weights(version)
 
     async def begin_weights(self) -> None:
+        """Expect weights, in one part or more, each of which is copied by the end of ``receive_weights``."""
         await self._llm.start_weight_update()
 
     async def receive_weights(self, update_info: Mapping[str, Any]) -> None:
         await self._llm.update_weights(self._vllm.WeightTransferUpdateRequest(update_info=dict(update_info)))
 
     async def commit_weights(self, version: int) -> None:
+        """Use the received weights as ``version``. An engine that shares GPUs drops its KV cache when it wakes."""
         await self._llm.finish_weight_update(str(version))
         if not self._spec.sleeps and not await self._forget():
             raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")
@@ -199,14 +211,17 @@ class VllmEngine:
         return bool(await self._llm.reset_prefix_cache(reset_running_requests=not keeps))
 
     async def abandon_weights(self) -> None:
+        """Drop what was received of a load that failed, so that the next load begins as the first one did."""
         await self._llm.collective_rpc("overlap_abandon_weights")
 
     async def sleep(self) -> None:
+        """Give up the memory. Running requests go on after ``wake`` with a KV cache that is computed anew."""
         # Weights are dropped (level 2) where a learner sends all of them before they are used. Level 1 keeps weights
         # that have an adapter in pinned memory of the host.
         await self._llm.sleep(level=1 if self._spec.takes_adapter else 2, mode="keep")
 
     async def wake(self, part: Part) -> None:
+        """Take memory for a part. With the last part the engine resumes by itself."""
         # First, for vLLM goes on with the requests that it has kept as soon as its cache is awake.
         if part == "cache" and not await self._forget():
             raise EngineError("vLLM did not forget what its KV cache held before it slept")

@@ -23,7 +23,7 @@ _CAUSE_S = 0.2  # processes of an engine die one after the other: the first to h
 
 
 class EngineHost(CallServer):
-    """Answers the calls of ``EngineService``."""
+    """Answers the calls of ``EngineClient``: ``open`` itself, the others by the engine."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         super().__init__(writer, (OverlapError,))
@@ -40,7 +40,7 @@ class EngineHost(CallServer):
         return super().failed(error)
 
     async def open(self, spec: EngineSpec) -> None:
-        """See ``EngineService``."""
+        """Start the engine."""
         from overlap.generate.engine import open_engine
 
         self._engine = open_engine(spec)
