@@ -269,10 +269,8 @@ class AnswerReader:
 
 
 def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
-    try:
-        from vllm.parser import ParserManager
-    except ImportError as error:
-        raise EngineError(f"vLLM's parsers cannot be used: {error}; {_WAY_OUT}") from error
+    from vllm.parser import ParserManager
+
     names = {"tool_parser_name": tool_parser or None, "reasoning_parser_name": reasoning_parser or None}
     try:
         return ParserManager.get_parser(**names, enable_auto_tools=True, tokenizer=tokenizer)

@@ -155,17 +155,6 @@ async def test_a_fault_just_before_the_death_that_made_it_is_no_fault(flock):
     await task
 
 
-@with_flock(weights_s=900.0)
-async def test_an_engine_that_nobody_sends_weights_ends_everything(flock):
-    (task,) = await flock.begun()
-    await asyncio.sleep(890)
-    flock.last.die()
-    with pytest.raises(EngineError, match="a new engine got no weights within 900 s"):
-        await flock.door.wait_dead()
-    assert asyncio.get_running_loop().time() == 20 + 890 + 1 + 20 + 900
-    task.cancel()
-
-
 @with_flock()
 async def test_a_probe_whose_engine_dies_is_lost_and_waits_for_no_weights(flock):
     await flock.door.load(update(0))
