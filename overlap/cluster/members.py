@@ -115,25 +115,17 @@ class RayMembers:
 
     async def _meet(self, place: RayNodeInfo) -> RayNode:
         """An agent for a node that lacks one."""
-        known, why, actor = self._nodes.get(place.key), "", None
-        try:
-            workers, cpus = self._capacity(place)
-            actor = await self._cluster.actor(place, partial(NodeJudge, self._make_pool, workers), CLOSE_S, cpus=cpus)
-        except NodeRefused as error:
-            why = str(error)
+        known, bound, actor, why = self._nodes.get(place.key), self._bound(place), None, ""
+        left = max(0, place.free - bound)
+        workers = self._workers if place.here and self._workers is not None else left
+        if workers:  # of this machine the cores may be lent to nobody
+            make, cpus = partial(NodeJudge, self._make_pool, workers), min(workers, left)
+            actor = await self._cluster.actor(place, make, CLOSE_S, cpus=cpus)
+        else:
+            ours = f", engines and learner ranks of this run {min(bound, place.free)}" if bound else ""
+            why = f"no core of it is free: Ray counts {place.cpus}, others have {place.cpus - place.free}{ours}"
         made = self._nodes[place.key] = RayNode(place.name, actor, why=why, tries=known.tries if known else 0)
         return made
-
-    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
-        """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
-        bound, free = self._bound(place), place.free
-        left = max(0, free - bound)
-        if place.here and self._workers is not None:
-            return self._workers, min(self._workers, left)
-        if not left:
-            ours = f", engines and learner ranks of this run {min(bound, free)}" if bound else ""
-            raise NodeRefused(f"no core of it is free: Ray counts {place.cpus}, others have {place.cpus - free}{ours}")
-        return left, left
 
     async def close(self) -> None:
         """Leave the cluster."""

@@ -14,8 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.cluster.access import AUTH, HEALTH, check_address
-from overlap.cluster.by_hand import token_of
+from overlap.cluster.access import AUTH, HEALTH, check_address, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, RayNodeInfo, answer_within, code_digest
 from overlap.core.aio import threaded
 from overlap.core.errors import ConfigError
@@ -166,14 +165,12 @@ class RayActor:
         """
         try:
             await answer_within(self.call("close"), self._close_s)
-        except (NodeSilent, SandboxError):
-            return False
-        except NodeLost:
-            pass
+            return True
+        except (NodeLost, SandboxError) as error:
+            return not isinstance(error, NodeSilent | SandboxError)
         finally:  # also when we are cancelled
             with suppress(NodeLost):  # where Ray hears nothing either, it has ended
                 await answer_within(self._ray.call("kill", self._number), KILL_S)
-        return True
 
 
 async def _leave(peer: Peer) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from overlap.config.fields import Config
 from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
-from overlap.core.errors import EngineError, OverlapError
+from overlap.core.errors import EngineError
 from overlap.generate.service import EngineSample, EngineSite, EngineSpec, Sampling
 from overlap.generate.start import READY_S, engine_environment
 from overlap.placement.seats import Placement, place_here
@@ -99,8 +99,7 @@ class EngineClient:
             raise EngineError("this engine belongs to another event loop: make one EngineClient for each loop")
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="open engine")
-            # no error is lost: every waiting call gets it
-            self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._opening.add_done_callback(self._on_open)
         with self._life.guard():
             await asyncio.shield(self._opening)  # a cancelled caller leaves it to the others
 
@@ -245,16 +244,17 @@ class EngineClient:
                 await self._peer.close()
 
     async def _open(self) -> None:
-        """Start the host and have it open the engine. An engine that did not start is not tried again."""
-        try:
-            title, device = f"the {self._life.name} process", self._spec.device
-            self._peer = await self._site.start(self._life, title, self._host, engine_environment(device), self._seat)
-            await self._ask("start", "open", self._spec)
-            if self._spec.load_weights:
-                self._gate.set()
-        except OverlapError as error:
+        """Start the host and have it open the engine."""
+        title, device = f"the {self._life.name} process", self._spec.device
+        self._peer = await self._site.start(self._life, title, self._host, engine_environment(device), self._seat)
+        await self._ask("start", "open", self._spec)
+        if self._spec.load_weights:
+            self._gate.set()
+
+    def _on_open(self, opening: asyncio.Task[None]) -> None:
+        """An engine that did not start is not tried again."""
+        if not opening.cancelled() and isinstance(error := opening.exception(), Exception):
             self._life.fail(error)
-            raise
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[None]:

@@ -22,7 +22,7 @@ IDLE_S = 0.002
 def patch_worker() -> None:
     """Before a worker makes its queues and its model."""
     sleep_when_idle()
-    # It warns at every load of layers that have no weights of their own; whether a load was whole the parity check says.
+    # It warns at every load of layers without weights of their own; the parity check says whether a load was whole.
     logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
     if current_platform.is_cpu():
         put_in_place(PunicaWrapperCPU, "add_lora_linear", add_one_adapter)

@@ -132,9 +132,7 @@ class Reaper:
         try:
             out, _ = process.communicate(timeout=_CLOSE_S)
             return Swept(*map(tuple, json.loads(out)))
-        except ValueError:
-            pass  # it was killed before its work was done
-        except subprocess.TimeoutExpired:
+        except (ValueError, subprocess.TimeoutExpired):  # it was killed before its work was done, or is late
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):  # a detached one may hang, and cannot be killed here
                 process.communicate(timeout=1.0)
@@ -210,21 +208,13 @@ def _obey(driver_fd: int | None) -> set[Owned]:
     poller.register(0, select.POLLIN)
     if driver_fd is not None:
         poller.register(driver_fd, select.POLLIN)
-    os.set_blocking(0, False)
     rest = b""
-    gone = driver_fd is None
-    while True:
-        try:
-            data = os.read(0, 65536)
-        except BlockingIOError:
-            if gone:  # and all that it had written was read
-                return owned
-            gone = any(fd == driver_fd for fd, _ in poller.poll())
-            continue
-        if not data:
-            return owned
+    while 0 in dict(poller.poll(None if driver_fd is not None else 0)):  # else the driver is gone, and all was read
+        if not (data := os.read(0, 65536)):
+            break
         *lines, rest = (rest + data).split(b"\n")
         owned.update(map(_read, lines))
+    return owned
 
 
 def _read(line: bytes) -> Owned:

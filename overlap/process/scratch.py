@@ -7,8 +7,8 @@ import contextvars
 import os
 import secrets
 import tempfile
-import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -71,21 +71,11 @@ def run_to_end(
     if not _inside_a_loop():
         asyncio.run(interrupts.run(work, again))
         return
-    failure: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            asyncio.run(interrupts.run(work, again))
-        except BaseException as error:  # handed to the caller's thread below
-            failure.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), name="overlap-run")
-    with interrupts.held():
-        thread.start()
-        while thread.is_alive():  # a signal in the moment in which a wait begins is noticed only behind that
-            thread.join(LOOK_S)
-    if failure:
-        raise failure[0]
+    with interrupts.held(), ThreadPoolExecutor(1, "overlap-run") as threads:
+        ended = threads.submit(contextvars.copy_context().run, lambda: asyncio.run(interrupts.run(work, again)))
+        while not ended.done():  # a signal in the moment in which a wait begins is noticed only behind that
+            wait([ended], LOOK_S)
+    ended.result()
     interrupts.check()
 
 

@@ -17,8 +17,8 @@ from ray import _raylet, exceptions
 from ray_stub import done
 
 from overlap.cluster import access, ray_cluster, ray_process
-from overlap.cluster.access import AUTH, HEALTH
-from overlap.cluster.by_hand import NodeState, token_path, write_node_state
+from overlap.cluster.access import AUTH, HEALTH, NodeState, token_path
+from overlap.cluster.by_hand import write_node_state
 from overlap.cluster.nodes import HeadLost, NodeLost
 from overlap.cluster.ray_cluster import RayCluster
 from overlap.core.errors import ConfigError
