@@ -118,7 +118,7 @@ class RayMembers:
         known, bound, actor, why = self._nodes.get(place.key), self._bound(place), None, ""
         left = max(0, place.free - bound)
         workers = self._workers if place.here and self._workers is not None else left
-        if workers:  # of this machine the cores may be lent to nobody
+        if workers:  # on this machine also where Ray lends none of its cores
             make, cpus = partial(NodeJudge, self._make_pool, workers), min(workers, left)
             actor = await self._cluster.actor(place, make, CLOSE_S, cpus=cpus)
         else:

@@ -18,8 +18,7 @@ from overlap.core import Generator, Part, Request, Spoken, Trajectory, WeightUpd
 from overlap.core.aio import unwrapped
 from overlap.core.errors import EngineError, EngineLost
 from overlap.generate.chunk_broadcast import broadcast_chunks
-from overlap.generate.restart import RESTARTS, EngineChanges, EngineSlot, RestartPolicy
-from overlap.generate.routing import EngineRouting, idlest
+from overlap.generate.restart import RESTARTS, EngineChanges, EngineRouting, EngineSlot, RestartPolicy, idlest
 
 Result = TypeVar("Result")
 

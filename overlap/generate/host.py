@@ -41,7 +41,7 @@ class EngineHost(CallServer):
 
     async def open(self, spec: EngineSpec) -> None:
         """Start the engine."""
-        from overlap.generate.engine import open_engine
+        from overlap.generate.start import open_engine
 
         self._engine = open_engine(spec)
         self._watch()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from counting_host import CountingHost
 
-from overlap.generate import engine
+from overlap.generate import start
 from overlap.generate.host import serve_engine
 from overlap.generate.start import kv_bytes
 from overlap.placement.engine_memory import cpu_block_tokens
@@ -18,5 +18,5 @@ def tight(spec, model):
 
 
 if __name__ == "__main__":
-    engine.kv_bytes = tight
+    start.kv_bytes = tight
     serve_engine(CountingHost)

@@ -11,7 +11,6 @@ pytest.importorskip("vllm")
 import torch
 from vllm.lora.lora_weights import PackedLoRALayerWeights
 
-from overlap.generate import adapter as adapters
 from overlap.generate import receive
 
 NAMES = ("q_proj", "k_proj", "o_proj")
@@ -94,7 +93,7 @@ def test_one_that_lacks_a_layer_or_has_one_too_many_is_refused_and_none_is_left(
     names: tuple[str, ...], odd: str
 ) -> None:
     manager = Manager()
-    intake = adapters.AdapterIntake(SimpleNamespace(lora_manager=manager))
+    intake = receive.AdapterIntake(SimpleNamespace(lora_manager=manager))
     intake.load_weights(tensors(*names).items())
     with pytest.raises(RuntimeError, match=odd):
         intake.place()

@@ -20,8 +20,9 @@ from overlap.core.errors import ConfigError, EngineError
 from overlap.generate import engine as generate_api
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
-from overlap.generate.engine import AnswerReader, check_shape
+from overlap.generate.engine import AnswerReader
 from overlap.generate.service import EngineSpec, Sampling
+from overlap.generate.start import check_shape
 from overlap.placement.devices import Devices
 from overlap.placement.engine_memory import cpu_block_tokens
 from overlap.placement.seats import place
@@ -238,7 +239,7 @@ def test_a_family_of_which_vllm_takes_no_adapters_is_refused(family, taken):
     vllm = SimpleNamespace(ModelRegistry=registry, supports_lora=models.supports_lora)
     refused = pytest.raises(ConfigError, match=r"^learn\.lora_rank=8: vLLM takes no adapters for Bloom.*: use 0")
     with nullcontext() if taken else refused:
-        generate_api.check_family(vllm, SimpleNamespace(architectures=[family]), 8)
+        generate_start.check_family(vllm, SimpleNamespace(architectures=[family]), 8)
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():
@@ -383,17 +384,17 @@ def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
 def test_a_parser_that_vllm_does_not_have_is_refused_by_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     has = SimpleNamespace(list_registered=lambda: ["hermes", "qwen3"])
     managers = SimpleNamespace(ToolParserManager=has, ReasoningParserManager=has)
-    monkeypatch.setattr(generate_api, "import_module", lambda name: managers)
-    generate_api.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="qwen3"))
+    monkeypatch.setattr(generate_start, "import_module", lambda name: managers)
+    generate_start.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="qwen3"))
     with pytest.raises(ConfigError, match=r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean her"):
-        generate_api.check_parsers(EpisodeConfig(tool_parser="hermse"))
+        generate_start.check_parsers(EpisodeConfig(tool_parser="hermse"))
     with pytest.raises(ConfigError, match=r"^episode.reasoning_parser='x': .*; it has hermes, qwen3"):
-        generate_api.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="x"))
+        generate_start.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="x"))
 
 
 def test_an_engine_without_lscpu_says_that_before_vllm_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr(generate_api, "_import", lambda: pytest.fail("vLLM is imported"))
+    monkeypatch.setattr(generate_start, "_import", lambda: pytest.fail("vLLM is imported"))
     with pytest.raises(EngineError, match="lscpu, and there is none on the PATH: install util-linux"):
-        generate_api.open_engine(SimpleNamespace(device="cpu"))  # type: ignore[arg-type]
+        generate_start.open_engine(SimpleNamespace(device="cpu"))  # type: ignore[arg-type]

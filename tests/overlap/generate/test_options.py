@@ -18,7 +18,6 @@ from overlap.config.rollout import _NO_DRAFT_MODEL
 from overlap.core.errors import ConfigError
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
-from overlap.generate.engine import _accepted
 from overlap.generate.options import _NOT_ASYNC, _ONLINE, REFUSED, check_options
 from overlap.placement.devices import Devices
 from overlap.placement.seats import place
@@ -185,7 +184,7 @@ def test_an_option_that_vllm_does_not_have_is_refused_with_the_one_that_is_meant
 
     wrong = {"blocksize": 64, "seeed": 1, "vllm": {"block_size": 64}}
     with pytest.raises(ConfigError) as error:
-        _accepted(AsyncEngineArgs, {"model": "x", **wrong}, wrong)
+        generate_start._accepted(AsyncEngineArgs, {"model": "x", **wrong}, wrong)
     assert str(error.value).splitlines() == [
         "rollout.engine.blocksize=64: vLLM has no such option; did you mean block_size?; "
         "rollout.engine.seeed=1: vLLM has no such option; use one of its engine arguments, directly in rollout.engine; "
