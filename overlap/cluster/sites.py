@@ -24,8 +24,7 @@ from overlap.placement.node_seats import reseated
 from overlap.placement.seats import EngineSeat, Placement, RankSeat
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
-from overlap.process.pieces import in_pieces
-from overlap.weights.copies import WeightCopy
+from overlap.weights.copies import WeightCopy, in_pieces
 
 OTHER = "with what had changed they were other than here"
 

@@ -18,9 +18,9 @@ from overlap.config.rollout import RolloutConfig
 from overlap.core.clock import now
 from overlap.core.errors import ClusterLost, ConfigError, LearnerDiedError, LearnerError
 from overlap.placement.node_seats import place_over
-from overlap.process import pieces
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
+from overlap.weights import copies
 
 CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2), rollout=RolloutConfig(replicas=1))
 
@@ -58,7 +58,7 @@ class Ranks:
 
 @pytest.fixture
 def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranks:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
+    monkeypatch.setattr(copies, "PIECE_BYTES", 10)
     return Ranks(tmp_path)
 
 
@@ -110,7 +110,7 @@ async def test_an_engine_moves_to_no_gpu_of_a_rank_and_ranks_that_find_none_of_t
 async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_into_memory_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(copies, "PIECE_BYTES", 1000)
     memory, first = tmp_path / "memory", b"old" + os.urandom(2497)
     states = [first, b"new" + first[3:], os.urandom(2500), first, first]
     info = {"path": str(memory), "size": 2500, "tensors": [["a", "float32", [3], 0]]}
