@@ -87,18 +87,6 @@ async def test_jobs_ahead_of_a_long_one_are_taken_back_where_another_node_idles(
         assert busy.judged == list(range(1, 41))
 
 
-async def test_a_job_that_is_cancelled_is_withdrawn_from_its_node() -> None:
-    node = FakeNode("a", 1, takes(10.0))
-    async with Run(node) as pool:
-        tasks = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(3)]
-        await asyncio.sleep(1.0)
-        for task in tasks[:2]:
-            task.cancel()
-        await tasks[2]
-        assert node.judged == [3]
-        assert now() < 12.0
-
-
 async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long_and_are_not_judged_when_one_comes() -> None:
     node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
     async with (run := Run(node)) as pool:

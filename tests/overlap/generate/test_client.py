@@ -1,3 +1,5 @@
+"""One engine behind its gate: loads, requests, its death, and how a request is sampled."""
+
 import asyncio
 import os
 import signal
@@ -7,7 +9,8 @@ import sys
 import pytest
 from engine_stub import CFG, UPDATE, request, turns
 
-from overlap.core import VersionSpan, WeightUpdate
+from overlap.config.load import load_config
+from overlap.core import Prompt, Request, VersionSpan, WeightUpdate
 from overlap.core.errors import EngineError
 from overlap.generate import client as client_module
 from overlap.generate.client import EngineClient
@@ -172,3 +175,64 @@ async def test_an_engine_that_does_not_answer_its_load_in_time_is_dead(generator
         with pytest.raises(EngineError, match="the engine did not answer in time"):
             await call
     stub.engine.process.wait(20)
+
+
+async def test_a_load_that_drains_waits_for_what_the_engine_has_and_new_requests_wait_for_the_load(draining, stub):
+    await draining.load(UPDATE)
+    stub.engine.release.clear()
+    inside = asyncio.create_task(draining.generate(request(0)))
+    await turns()
+    load = asyncio.create_task(draining.load(UPDATE))
+    await turns()
+    late = asyncio.create_task(draining.generate(request(1)))
+    await turns()
+    assert stub.engine.calls[-1] == "sample g7s0"
+    stub.engine.release.set()
+    await asyncio.gather(inside, load, late)
+    assert stub.engine.calls[-4:] == ["pause", "version 3", "resume", "sample g7s1"]
+
+
+async def test_a_load_that_drains_lands_at_its_deadline_whatever_is_left(draining, stub, monkeypatch):
+    monkeypatch.setattr(client_module, "_DRAIN_S", 0)
+    await draining.load(UPDATE)
+    stub.engine.release.clear()
+    left = asyncio.create_task(draining.generate(request(0)))
+    await turns()
+    await draining.load(UPDATE)
+    assert (stub.engine.calls[-1], left.done()) == ("resume", False)
+    stub.engine.release.set()
+    await left
+
+
+async def test_after_a_failed_load_nothing_moves_in_the_engine_and_the_next_waits_for_nothing(draining, stub):
+    await draining.load(UPDATE)
+    stub.engine.broken_loads = 1
+    with pytest.raises(EngineError):
+        await draining.load(UPDATE)
+    draining._empty.clear()  # a request is frozen in there
+    await draining.load(UPDATE)
+    assert stub.engine.calls[-1] == "resume"
+
+
+PROMPT = Prompt("p", (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("asked", "temperature", "top_p"),
+    [
+        (Request(3, 0, PROMPT), 0.8, 1.0),
+        (Request(-1, 0, PROMPT, 0.0), 0.0, 1.0),
+        (Request(-1, 0, PROMPT, 0.25, 0.95), 0.25, 0.95),
+    ],
+)
+def test_a_request_is_sampled_by_its_own_law_or_by_that_of_the_rollouts(tmp_path, asked, temperature, top_p):
+    generator = EngineClient(load_config(None, ["rollout.temperature=0.8"]), tmp_path, tmp_path)
+    found = generator._sampling(asked)
+    assert (found.temperature, found.top_p) == (temperature, top_p)
+
+
+@pytest.mark.promise("prompt-order")
+def test_an_older_group_goes_before_a_younger_and_an_evaluation_before_both(tmp_path):
+    generator = EngineClient(load_config(), tmp_path, tmp_path)
+    first, *_, last = sorted((-1, 7, 3), key=lambda group: generator._sampling(Request(group, 0, PROMPT)).priority)
+    assert (first, last) == (-1, 7)

@@ -28,6 +28,14 @@ from overlap.placement.engine_memory import cpu_block_tokens
 from overlap.placement.seats import place
 from overlap.process.run_environment import shared_memory_names
 
+VLLM = SimpleNamespace(
+    LoRARequest=lambda *names: names,
+    RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
+    SamplingParams=lambda **params: params,
+    TokensPrompt=lambda **prompt: prompt,
+    WeightTransferUpdateRequest=lambda update_info: update_info,
+)
+
 
 class Shape:
     def pause(self, *, mode="keep"): ...
@@ -79,41 +87,12 @@ def test_a_text_is_that_of_the_sampled_tokens_up_to_a_stop_string(prompt, said, 
             output.finish_reason, output.weight_versions = "stop" if stop and finish == "stop" else "length", spans
             yield SimpleNamespace(finished=True, outputs=[output])
 
-    vllm = SimpleNamespace(
-        SamplingParams=lambda **params: params,
-        TokensPrompt=lambda **prompt: prompt,
-        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
-    )
-    engine = generate_api.VllmEngine(Speaking(), vllm, spec(), True)
-    found = asyncio.run(engine.sample(prompt, "g0s0", Sampling(1.0, 9, stop, 0, 1, 1.0)))
+    engine = generate_api.VllmEngine(Speaking(), VLLM, spec(), True)
+    found = asyncio.run(engine.sample(prompt, "g0s0", Sampling(0.6, 9, stop, 0, 1, 0.95)))
+    assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, 0.95)
     assert (found.text, found.token_ids, found.finish) == (text, said[:kept], finish)
     assert len(found.logprobs) == found.spans[-1].end == kept
     assert (asked[0]["stop"], asked[0]["detokenize"]) == (([], False) if 1 in prompt else (list(stop), bool(stop)))
-
-
-@pytest.mark.parametrize("top_p", [1.0, 0.95])
-def test_the_engine_draws_by_the_law_of_the_request(top_p):
-    asked = []
-
-    class Drawing:
-        def get_tokenizer(self):
-            return SimpleNamespace(decode=lambda ids, **_: "")
-
-        async def generate(self, tokens, params, id, priority):
-            asked.append(params)
-            spans = [SimpleNamespace(version="0", start=0, end=1)]
-            output = SimpleNamespace(token_ids=[7], logprobs=SimpleNamespace(logprobs=[-1.0]), text="")
-            output.finish_reason, output.weight_versions = "stop", spans
-            yield SimpleNamespace(finished=True, outputs=[output])
-
-    vllm = SimpleNamespace(
-        SamplingParams=lambda **params: params,
-        TokensPrompt=lambda **prompt: prompt,
-        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
-    )
-    engine = generate_api.VllmEngine(Drawing(), vllm, spec(), True)
-    asyncio.run(engine.sample((1, 2), "g0s0", Sampling(0.6, 5, (), 0, 1, top_p)))
-    assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, top_p)
 
 
 def spec(landing="recompute", *, sleeps=False, **learn):
@@ -151,11 +130,10 @@ class Llm:
 @pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("drain", True), ("keep", False)])
 def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
     llm = Llm()
-    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    asyncio.run(generate_api.VllmEngine(llm, vllm, spec(landing), True).replace_weights({}, 3))
+    asyncio.run(generate_api.VllmEngine(llm, VLLM, spec(landing), True).replace_weights({}, 3))
     assert llm.calls[-1] == ("reset_prefix_cache", {"reset_running_requests": all_of_it})
     assert llm.calls[0] == "start_weight_update"
-    forgetful = generate_api.VllmEngine(Llm(forgets=False), vllm, spec(landing), True)
+    forgetful = generate_api.VllmEngine(Llm(forgets=False), VLLM, spec(landing), True)
     with pytest.raises(EngineError, match="version 3: vLLM did not forget"):
         asyncio.run(forgetful.replace_weights({}, 3))
 
@@ -163,8 +141,7 @@ def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(lan
 @pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("keep", False)])
 def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_that_is_back(landing, all_of_it):
     llm = Llm()
-    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    engine = generate_api.VllmEngine(llm, vllm, spec(landing, sleeps=True), False)
+    engine = generate_api.VllmEngine(llm, VLLM, spec(landing, sleeps=True), False)
 
     async def main():
         for _ in range(2):
@@ -190,16 +167,9 @@ def test_an_engine_that_takes_adapters_keeps_its_weights_asleep_and_names_the_ad
             asked.append(how)
             yield SimpleNamespace(finished=True, prompt_logprobs=[None, {2: SimpleNamespace(logprob=-1.0)}])
 
-    vllm = SimpleNamespace(
-        LoRARequest=lambda *names: names,
-        SamplingParams=lambda **params: params,
-        TokensPrompt=lambda **prompt: prompt,
-        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
-    )
-
     async def main(**learn):
         llm = Serving()
-        engine = generate_api.VllmEngine(llm, vllm, spec(sleeps=True, **learn), False)
+        engine = generate_api.VllmEngine(llm, VLLM, spec(sleeps=True, **learn), False)
         await engine.prepare()
         await engine.sleep()
         assert await engine.prompt_logprobs((1, 2), "probe") == [-1.0]
@@ -398,3 +368,12 @@ def test_an_engine_without_lscpu_says_that_before_vllm_is_imported(monkeypatch: 
     monkeypatch.setattr(generate_start, "_import", lambda: pytest.fail("vLLM is imported"))
     with pytest.raises(EngineError, match="lscpu, and there is none on the PATH: install util-linux"):
         generate_start.open_engine(SimpleNamespace(device="cpu"))  # type: ignore[arg-type]
+
+
+def test_float32_is_float32_in_an_engines_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of vLLM's attention kernels on GPUs Triton's takes float32, and Triton multiplies that as TF32 by default."""
+    knobs = pytest.importorskip("triton").knobs
+    monkeypatch.delenv("TRITON_F32_DEFAULT", raising=False)
+    assert knobs.language.fp32_default is None
+    monkeypatch.setenv("TRITON_F32_DEFAULT", generate_start.engine_environment("cuda")["TRITON_F32_DEFAULT"])
+    assert knobs.language.fp32_default == "ieee"

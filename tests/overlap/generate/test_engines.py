@@ -133,45 +133,6 @@ async def test_requests_of_an_engine_that_dies_go_to_another_at_once_and_the_nex
     ]
 
 
-@with_flock(2)
-async def test_an_engine_that_dies_while_nobody_asks_it_gets_its_weights_once(flock):
-    await flock.door.load(update(3))
-    flock.engine(0).die()
-    await flock.door.wants_weights()
-    await flock.door.wants_weights()  # until it is done
-    await flock.door.load(update(3))
-    assert [flock.engine(index).version for index in range(2)] == [3, 3]
-    wants = asyncio.create_task(flock.door.wants_weights())
-    await asyncio.sleep(100)
-    assert not wants.done()
-    (task,) = flock.send((0,))
-    await task
-    assert flock.engine(0).sent == ["g0s0"]
-    wants.cancel()
-
-
-@with_flock(2)
-async def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left(flock):
-    loop = asyncio.get_running_loop()
-    await flock.door.load(update(0))
-    flock.engine(1).release.clear()
-    load = asyncio.create_task(flock.door.load(update(1)))
-    await turns()
-    began = loop.time()
-    flock.engine(1).die()
-    await load
-    assert loop.time() == began
-    (task,) = flock.send((0,))
-    assert (await task).spans[0].version == 1
-    flock.hold()
-    load = asyncio.create_task(flock.door.load(update(2)))
-    await turns()
-    flock.engine(0).die()
-    await load
-    (task,) = flock.send((1,))
-    assert (await task).spans[0].version == 2
-
-
 @with_flock(4)
 async def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name(flock):
     await flock.door.load(update(0))
@@ -220,28 +181,3 @@ async def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed(flock
     flock.engine(0).close = close
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert all(life.closed for lives in flock.lives for life in lives)
-
-
-@with_flock(2, serving=True)
-async def test_engines_that_serve_their_own_weights_share_the_requests_of_one_that_dies_until_it_is_up_again(flock):
-    await flock.door.start()
-    flock.hold()
-    tasks = flock.send((0,), (1,), (2,), (3,))
-    await turns()
-    assert [len(sent) for sent in flock.sent] == [2, 2]
-    flock.engine(0).die()
-    flock.engine(1).release.set()
-    await asyncio.gather(*tasks)
-    assert [len(lives) for lives in flock.lives] == [1, 1]
-    await asyncio.sleep(60)
-    flock.hold()
-    tasks = flock.send((4,), (5,))
-    await turns()
-    assert [len(life.sent) for life in (flock.engine(0), flock.engine(1))] == [1, 5]
-    for index in (0, 1):
-        flock.engine(index).die()
-    await asyncio.gather(*tasks)
-    assert [len(lives) for lives in flock.lives] == [3, 2]
-    flock.engine(0).die()
-    await flock.door.close()
-    assert len(asyncio.all_tasks()) == 1

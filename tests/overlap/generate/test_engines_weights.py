@@ -35,21 +35,6 @@ def in_chunks(version, made, count=3):
     return WeightUpdate(version, "ipc", {}, chunks)
 
 
-@with_flock(3)
-async def test_one_buffer_serves_all_engines_and_is_filled_when_each_of_them_is_there(flock):
-    made = []
-    await flock.door.start()
-    slow = flock.engine(1)
-    slow.release.clear()
-    load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
-    await asyncio.sleep(10)
-    assert made == []
-    slow.release.set()
-    await load
-    assert made == [0, 1, 2]
-    assert [life[0].chunks for life in flock.lives] == [[0, 1, 2]] * 3
-
-
 @with_flock(2)
 async def test_an_engine_that_dies_over_it_is_not_waited_for(flock):
     made = []

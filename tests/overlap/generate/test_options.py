@@ -128,11 +128,6 @@ def test_a_draft_model_that_an_engine_would_not_find_in_its_own_directory_is_ref
         check_options(options(f"speculative_config={{model: {draft}, num_speculative_tokens: 2}}"), "cuda")
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"use run\.seed; rollout\.engine\.dtype='half': use model\.dtype"):
-        check_options(options("seed=1", "dtype=half"), "cuda")
-
-
 @pytest.mark.parametrize("sleeps", [True, False])
 def test_a_draft_model_is_read_from_its_checkpoint_and_stays_while_the_engine_sleeps(
     sleeps: bool, tmp_path: Path
@@ -143,10 +138,6 @@ def test_a_draft_model_is_read_from_its_checkpoint_and_stays_while_the_engine_sl
     assert args["load_format"] == "auto"
     assert args_of(options("speculative_config.method=ngram"), tmp_path)["load_format"] == "dummy"
     assert args["enable_sleep_mode"] == sleeps == ("sleep_preserve_parameter_names" in args)
-
-
-def test_a_block_of_another_size_is_that_of_the_cache_on_a_cpu(tmp_path: Path) -> None:
-    assert args_of(options("block_size=128"), tmp_path, gpus=0, kv_bytes=2**30)["block_size"] == 128
 
 
 def test_what_an_engine_is_started_with_cannot_be_replaced_unseen(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -228,22 +226,6 @@ def test_directories_that_hold_more_than_the_run_are_refused(path: str, monkeypa
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
     with Reaper(MINE) as reaper, pytest.raises(ValueError, match="is inside it"):
         reaper.watch_path(Path(path).expanduser())
-
-
-@pytest.fixture
-def deep() -> Iterator[Path]:
-    """Directories in directories, as a judged program may leave them. Not in pytest's folder, which could not go."""
-    above = Path(tempfile.mkdtemp())
-    here = os.open(above, os.O_RDONLY)
-    for _ in range(1100):
-        os.mkdir("deep", 0o300, dir_fd=here)
-        inner = os.open("deep", os.O_PATH, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
-    yield above / "deep"
-    subprocess.run(["chmod", "-R", "u+rwx", above], check=True)
-    subprocess.run(["rm", "-rf", above], check=True)
 
 
 def test_a_tree_in_which_something_still_writes_is_removed_when_that_has_ended(
