@@ -91,14 +91,12 @@ class Desk:
     @property
     def room(self) -> int:
         """Jobs that it should hold, so that no worker idles until more can come, which takes two paces: for each worker
-        one, and as many ahead as it does in that time; one ahead while the time that a job takes is unknown. Beside
-        long jobs none is held ahead, for another node may be free before. And no more ahead than have ended there: the
-        first jobs to end are short ones, which say little of the others.
+        one, and as many ahead as it does in that time. Beside long jobs none is held ahead, for another node may be
+        free before. And no more ahead than have ended there: the first jobs to end are short ones, which say little of
+        the others.
         """
-        each, workers = 2, self.facts.workers
-        if self.mean_s:
-            ahead = 2 * self.pace_s / self.mean_s
-            each = 1 if ahead < SHORT else min(DEPTH_MAX, 1 + math.ceil(ahead))
+        workers, ahead = self.facts.workers, 2 * self.pace_s / self.mean_s if self.mean_s else 0.0
+        each = 1 if ahead < SHORT else min(DEPTH_MAX, 1 + math.ceil(ahead))
         return max(1, min(workers * each, workers + self.ended))
 
     def give(self, work: NodeWork) -> None:

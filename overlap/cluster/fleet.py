@@ -135,7 +135,7 @@ class FarProcess:
         """As ``Peer.start``. Raises the cause when the life is over."""
         cluster, place = self._fleet.cluster, self._fleet.places[self.node]
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(joined(cluster))
+            await stack.enter_async_context(cluster)
             with ending(self._life, f"{title} cannot be started on node {self.node}"):
                 agent = agent_on(cluster, place, self._life.name, self._fleet.rest)
                 self.actor = await stack.enter_async_context(agent)
@@ -215,16 +215,6 @@ def ending(life: ChildProcesses, what: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def joined(cluster: RayCluster) -> AsyncIterator[None]:
-    """Its nodes can be asked inside. Raises ConfigError."""
-    try:
-        await cluster.enter()
-        yield
-    finally:
-        await cluster.leave()
-
-
-@asynccontextmanager
 async def agent_on(
     cluster: RayCluster, place: RayNodeInfo, owner: str, unsure: Callable[[str], None] = lambda name: None
 ) -> AsyncIterator[RayActor]:
@@ -261,7 +251,7 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
     """Call ``about`` for all nodes and report each that cannot be used. Raises HeadLost, and ConfigError where this
     machine's node is one of them.
     """
-    async with joined(cluster):
+    async with cluster:
         places = [place for place in await cluster.look() if place.alive]
         said = await together(*(about(cluster, place, device) for place in places))
     for place, node in zip(places, said, strict=True):

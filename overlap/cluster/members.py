@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 
 from overlap.cluster.agent import MakePool, NodeJudge
@@ -91,14 +92,13 @@ class RayMembers:
         workers: int | None = None,
         bound: Callable[[RayNodeInfo], int] = lambda place: 0,
     ) -> None:
-        self._cluster, self._entered = cluster, False
+        self._cluster, self._entered = cluster, AsyncExitStack()
         self._make_pool, self._workers, self._bound = make_pool, workers, bound
         self._nodes: dict[str, RayNode] = {}
 
     async def joined(self) -> AsyncIterator[RayNode]:
         """Every node that is there, then each that joins, with an agent on it."""
-        self._entered = True
-        await self._cluster.enter()
+        await self._entered.enter_async_context(self._cluster)
         while True:
             for place in await self._cluster.look():
                 if self._lacks(place):
@@ -129,6 +129,4 @@ class RayMembers:
 
     async def close(self) -> None:
         """Leave the cluster."""
-        if self._entered:
-            self._entered = False
-            await self._cluster.leave()
+        await self._entered.aclose()

@@ -82,10 +82,10 @@ class ClusterPool:
         ending = self._stop(PoolClosed("the pool was closed while this job waited"))
         try:
             await asyncio.shield(ending)
-        except asyncio.CancelledError:  # agents that have not ended by now are left to themselves
-            ending.cancel()
-            await asyncio.wait([ending])
-            raise
+        finally:
+            if not ending.done():  # we are cancelled: agents that have not ended by now are left to themselves
+                ending.cancel()
+                await asyncio.wait([ending])
 
     def _stop(self, error: BaseException) -> asyncio.Task[None]:
         """Raise the error in all calls that wait, and in later ones. Then end the agents and leave the cluster: once
@@ -215,8 +215,6 @@ class ClusterPool:
         desk, name = None, node.name
         try:
             desk = Desk(node, facts := await answer_within(node.hello(), HELLO_S))
-            if name in self._router.desks:
-                raise NodeRefused("another node has its name")
             self._refusals.pop(name, None)
             self._tell(f"node {name} judges programs: {facts}")
             self._router.join(desk)

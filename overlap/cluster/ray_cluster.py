@@ -30,9 +30,9 @@ _FIELD = "cluster.address"
 
 
 class RayCluster:
-    """The cluster at ``address`` ("host:port"). Each user calls ``enter`` for itself, also concurrently; the last one
-    that leaves ends the connection. When the cluster is lost, all calls that wait for it raise HeadLost. ``log`` takes
-    Ray's output.
+    """The cluster at ``address`` ("host:port"). Each user enters it for itself, also concurrently; the last one that
+    leaves ends the connection and every actor. When the cluster is lost, all calls that wait for it raise HeadLost.
+    ``log`` takes Ray's output.
     """
 
     def __init__(self, address: str) -> None:
@@ -42,16 +42,19 @@ class RayCluster:
         self._joined: asyncio.Future[Peer] | None = None
         self._stays: asyncio.Task[None] | None = None
 
-    async def enter(self) -> None:
-        """Join, unless that is done. Raises ConfigError; also then ``leave`` is due."""
+    async def __aenter__(self) -> RayCluster:
+        """Join, unless that is done. Raises ConfigError."""
         self._users += 1
-        if self._joined is None:
-            access, self._joined = self._access(), asyncio.get_running_loop().create_future()
-            self._stays = asyncio.create_task(self._stay(access, self._joined), name="stay in the cluster")
-        await asyncio.shield(self._joined)
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self)
+            if self._joined is None:
+                access, self._joined = self._access(), asyncio.get_running_loop().create_future()
+                self._stays = asyncio.create_task(self._stay(access, self._joined), name="stay in the cluster")
+            await asyncio.shield(self._joined)
+            stack.pop_all()
+        return self
 
-    async def leave(self) -> None:
-        """Leave, once per call of ``enter``, also of a failed one; the last ends the connection and every actor."""
+    async def __aexit__(self, *exc_info: object) -> None:
         self._users -= 1
         if not self._users and self._joined is not None and self._stays is not None:
             self._joined = None

@@ -102,11 +102,8 @@ async def put(data: bytes | bytearray) -> Any:
     """A reference to these bytes in the object store, as an array that is read there without a copy."""
     import numpy
 
-    try:
-        return await answer_within(asyncio.to_thread(ray.put, numpy.frombuffer(data, numpy.uint8)), PUT_S)
-    except (NodeSilent, OSError, exceptions.RayError) as error:
-        why = f"weights cannot be put into Ray's object store on this machine: {_last_line(error)}"
-        raise NodeLost(why) from None
+    array, what = numpy.frombuffer(data, numpy.uint8), "weights cannot be put into Ray's object store on this machine"
+    return await answer_within(_asked(lambda: ray.put(array), NodeLost, what), PUT_S)
 
 
 def _join(address: str) -> None:
@@ -127,12 +124,12 @@ def _join(address: str) -> None:
     raise ConfigError("cluster.address", address, why)
 
 
-async def _asked(ask: Callable[[], T]) -> T:
-    """Return the head's answer. Raises HeadLost; waits for as long as its driver does."""
+async def _asked(ask: Callable[[], T], lost: type[NodeLost] = HeadLost, what: str = "its head does not answer") -> T:
+    """Return Ray's answer. Raises ``lost``; waits for as long as its driver does."""
     try:
         return await asyncio.to_thread(ask)
     except (OSError, RuntimeError, exceptions.RayError) as error:
-        raise HeadLost(f"its head does not answer ({_last_line(error)})") from None
+        raise lost(f"{what} ({_last_line(error)})") from None
 
 
 def _fault_of(error: OSError | exceptions.RayError) -> Exception:

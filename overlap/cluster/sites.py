@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from pathlib import Path
 from typing import Any
 
-from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending, joined
+from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending
 from overlap.cluster.ray_cluster import LOOK_S
 from overlap.core.aio import shielded_thread
 from overlap.core.clock import now
@@ -40,7 +40,7 @@ class FarSite(EngineSite):
     async def start(
         self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
-        async with joined(self._fleet.cluster):
+        async with self._fleet.cluster:
             with ending(life, f"{title} cannot be started"):
                 seat = await self._fleet.take(seat)
             self._process = FarProcess(self._fleet, seat.node, life, self._policies)
@@ -75,7 +75,7 @@ class RankSite:
         self._processes.clear()
         until = now() + REST_S
         with ending(life, "the learner cannot be placed"):
-            async with joined(self._fleet.cluster):
+            async with self._fleet.cluster:
                 while (placed := await self._placed(placement)) is None:
                     if now() > until:
                         gone = ", ".join(sorted(set(placement.rank_nodes) - set(await self._fleet.living())))

@@ -8,7 +8,7 @@ importing it binds that process to its parent.
 
 import asyncio
 import os
-from typing import Any, NoReturn
+from typing import Any
 
 from overlap.core.errors import OverlapError
 from overlap.generate.bind_to_parent import enter_engine_process
@@ -80,11 +80,5 @@ class EngineHost(CallServer):
         self.send(RemoteReply(0, "dead", text))
 
 
-def serve_engine(kind: type[EngineHost] = EngineHost) -> NoReturn:
-    """Serve on the socket whose descriptor is the first argument, until the driver hangs up."""
-
-    serve_until_hung_up(kind)
-
-
 if __name__ == "__main__":
-    serve_engine()
+    serve_until_hung_up(EngineHost)

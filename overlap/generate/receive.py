@@ -110,20 +110,27 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
         """Nothing is held between updates."""
 
 
-class IpcEngine(IPCWeightTransferEngine):
-    """vLLM's CUDA IPC engine; the memory handles come pickled, because they travel from process to process twice."""
+class AdapterTransfer:
+    """Mixed into an engine of vLLM, before it: it transfers an adapter where the model has a place for one."""
 
     def start_weight_update(self) -> None:
         """Expect an adapter or all weights."""
         if not expect_adapter(self):
-            super().start_weight_update()
+            super().start_weight_update()  # type: ignore[misc]
+
+    def finish_weight_update(self) -> None:
+        """Use what has come."""
+        if not place_adapter(self):
+            super().finish_weight_update()  # type: ignore[misc]
+
+
+class IpcEngine(AdapterTransfer, IPCWeightTransferEngine):
+    """vLLM's CUDA IPC engine; the memory handles come pickled, because they travel from process to process twice."""
 
     def finish_weight_update(self) -> None:
         """Use what has come, and close the sender's memory."""
-        if place_adapter(self):
-            self._packed_importer.close()
-        else:
-            super().finish_weight_update()
+        super().finish_weight_update()
+        self._packed_importer.close()
 
     def abandon(self) -> None:
         """Close the sender's memory, and count no layer's weights together with those of the next update."""
@@ -136,18 +143,8 @@ class IpcEngine(IPCWeightTransferEngine):
         return super().parse_update_info(rest | {"ipc_handles": handles})
 
 
-class NcclEngine(NCCLWeightTransferEngine):
+class NcclEngine(AdapterTransfer, NCCLWeightTransferEngine):
     """vLLM's NCCL engine, which joins a group again after one that failed."""
-
-    def start_weight_update(self) -> None:
-        """Expect an adapter or all weights."""
-        if not expect_adapter(self):
-            super().start_weight_update()
-
-    def finish_weight_update(self) -> None:
-        """Use what has come."""
-        if not place_adapter(self):
-            super().finish_weight_update()
 
     def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
         """Join another group than before."""

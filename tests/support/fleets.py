@@ -130,10 +130,11 @@ class Cluster(RayCluster):
         self.puts.append(len(data))
         return data
 
-    async def enter(self) -> None:
+    async def __aenter__(self) -> RayCluster:
         self.users += 1
+        return self
 
-    async def leave(self) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self.users -= 1
 
     async def look(self) -> list[RayNodeInfo]:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from counting_host import CountingHost
 
 from overlap.generate import start
-from overlap.generate.host import serve_engine
 from overlap.generate.start import kv_bytes
 from overlap.placement.engine_memory import cpu_block_tokens
+from overlap.process.calls import serve_until_hung_up
 
 
 def tight(spec, model):
@@ -19,4 +19,4 @@ def tight(spec, model):
 
 if __name__ == "__main__":
     start.kv_bytes = tight
-    serve_engine(CountingHost)
+    serve_until_hung_up(CountingHost)

@@ -153,20 +153,6 @@ async def test_a_job_that_fails_is_tried_on_some_nodes_and_only_once_where_that_
         assert len(pool.nodes()) == left
 
 
-async def test_a_node_under_the_name_of_another_is_refused_and_takes_nothing_from_it() -> None:
-    first, second = FakeNode("same", 2, takes(1.0)), FakeNode("same", 2, takes(1.0))
-    async with (run := Run(first)) as pool:
-        judging = asyncio.create_task(many(pool, 8))
-        await asyncio.sleep(0.5)
-        run.members.add(second)
-        await asyncio.sleep(0.1)
-        assert list(pool.nodes()) == ["same"]
-        await judging
-        assert second.closed
-        assert not second.judged
-        assert len(first.judged) == 8
-
-
 @pytest.mark.parametrize("stood_s", [10.0, 300.0])
 async def test_a_driver_that_stood_still_loses_no_node(stood_s: float) -> None:
     nodes = FakeNode("a", 2, takes(0.5)), FakeNode("b", 2, takes(0.5))
