@@ -203,11 +203,11 @@ class FarProcess:
 
 @contextmanager
 def ending(life: ChildProcesses, what: str) -> Iterator[None]:
-    """A node that is lost or refuses inside ends the life, and its cause is raised."""
+    """A node that is lost or refuses inside, or weights that cannot be read, end the life, and its cause is raised."""
     try:
         with life.guard():
             yield
-    except (NodeLost, NodeRefused) as error:
+    except (NodeLost, NodeRefused, OSError) as error:
         lost = f"the cluster is lost: {error}; over another one the run goes on with --resume"
         life.fail(ClusterLost(lost) if isinstance(error, HeadLost) else f"{what}: {error}")
         life.check()

@@ -11,6 +11,7 @@ import os
 import pickle
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class RayCluster:
             if self._joined is None:
                 access, self._joined = self._access(), asyncio.get_running_loop().create_future()
                 self._stays = asyncio.create_task(self._stay(access, self._joined), name="stay in the cluster")
+                self._stays.add_done_callback(partial(_refuse, self._joined))
             await asyncio.shield(self._joined)
             stack.pop_all()
         return self
@@ -63,21 +65,16 @@ class RayCluster:
 
     async def _stay(self, access: dict[str, str], joined: asyncio.Future[Peer]) -> None:
         """Join, and watch the head: until that is lost, or this is cancelled."""
-        try:
-            async with AsyncExitStack() as stack:
-                life, peer = await self._join(access, stack)
-                joined.set_result(peer)
-                try:
-                    while True:
-                        await self.look()
-                        await asyncio.sleep(LOOK_S)
-                except HeadLost as error:
-                    life.fail(error)
-                    await asyncio.Event().wait()
-        except Exception as error:
-            if joined.done():
-                raise
-            joined.set_exception(error)
+        async with AsyncExitStack() as stack:
+            life, peer = await self._join(access, stack)
+            joined.set_result(peer)
+            try:
+                while True:
+                    await self.look()
+                    await asyncio.sleep(LOOK_S)
+            except HeadLost as error:
+                life.fail(error)
+                await asyncio.Event().wait()
 
     async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> tuple[ChildProcesses, Peer]:
         """The process that Ray lives in. Raises ConfigError."""
@@ -174,6 +171,12 @@ class RayActor:
         finally:  # also when we are cancelled
             with suppress(NodeLost):  # where Ray hears nothing either, it has ended
                 await answer_within(self._ray.call("kill", self._number), KILL_S)
+
+
+def _refuse(joined: asyncio.Future[Peer], stays: asyncio.Task[None]) -> None:
+    """Raise the error of a cluster that could not be joined in those who wait for it."""
+    if not (stays.cancelled() or joined.done()):
+        joined.set_exception(stays.exception() or HeadLost("the cluster was left"))
 
 
 async def _leave(peer: Peer) -> None:

@@ -41,7 +41,7 @@ class RayProcess(CallServer):
     """Serves the calls of ``RayCluster``. Actors have numbers."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
-        super().__init__(writer, (OverlapError, SandboxError))
+        super().__init__(writer, (OverlapError, SandboxError, OSError))
         self._actors: dict[int, Any] = {}
         self._numbers = itertools.count(1)
         self._pieces = Pieces(put)
@@ -87,15 +87,12 @@ class RayProcess(CallServer):
             await _asked(lambda: ray.kill(actor))
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
-        """Copy weights from ``path`` in this machine's memory into the memory of an actor's node."""
+        """Copy weights from ``path`` in this machine's memory into that of an actor's node. Raises OSError, NodeLost."""
 
         async def ask(name: str, *args: Any) -> Any:
             return await answer_within(self.ask(number, "call", name, *args), FILL_S)
 
-        try:
-            return await self._pieces.bring(ask, update, path, version, size)
-        except OSError as error:
-            raise NodeLost(f"the weights cannot be read: {error}") from None
+        return await self._pieces.bring(ask, update, path, version, size)
 
 
 async def put(data: bytes | bytearray) -> Any:

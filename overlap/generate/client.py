@@ -295,10 +295,11 @@ class EngineClient:
             open_s = READY_S[self._spec.device] + 30
             async with asyncio.timeout(open_s if name == "open" else _DEADLINES_S.get(name, _CALL_S)):
                 return await self._peer.call(name, *args)
-        except TimeoutError:
-            error = EngineError(f"{what}: the engine did not answer in time{log_hint(self._log)}")
-            self._life.fail(error)
+        except (TimeoutError, RemoteFault) as fault:
+            late = isinstance(fault, TimeoutError)
+            said = "the engine did not answer in time" if late else str(fault)
+            where = log_hint(self._log) if late or is_vague(said) else f"; see {self._log}"
+            error = EngineError(f"{what}: {said}{where}")
+            if late:
+                self._life.fail(error)
             raise error from None
-        except RemoteFault as error:
-            where = log_hint(self._log) if is_vague(str(error)) else f"; see {self._log}"
-            raise EngineError(f"{what}: {error}{where}") from None
