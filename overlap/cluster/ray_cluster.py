@@ -174,7 +174,7 @@ class RayActor:
 
 
 def _refuse(joined: asyncio.Future[Peer], stays: asyncio.Task[None]) -> None:
-    """Raise the error of a cluster that could not be joined in those who wait for it."""
+    """Raise the error of a cluster that could not be joined in every waiting call."""
     if not (stays.cancelled() or joined.done()):
         joined.set_exception(stays.exception() or HeadLost("the cluster was left"))
 

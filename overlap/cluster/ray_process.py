@@ -87,7 +87,7 @@ class RayProcess(CallServer):
             await _asked(lambda: ray.kill(actor))
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
-        """Copy weights from ``path`` in this machine's memory into that of an actor's node. Raises OSError, NodeLost."""
+        """Copy weights from ``path`` in this machine's memory into that of an actor's node. Raises OSError too."""
 
         async def ask(name: str, *args: Any) -> Any:
             return await answer_within(self.ask(number, "call", name, *args), FILL_S)
