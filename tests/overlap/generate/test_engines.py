@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from flocks import request, update, with_flock
+from flocks import update, with_flock
 from mortal import turns
 
 from overlap.core.errors import EngineError, EngineLost
@@ -144,25 +144,6 @@ async def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_na
         flock.engine(index).die()
     with pytest.raises(EngineError, match=r"request g0s0: 3 engines died with it, the last one so: .*engine 20 was"):
         await task
-
-
-@with_flock(2, restarts=0)
-async def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait(flock):
-    early = asyncio.create_task(flock.door.generate(request(0)))
-    await turns()
-    await flock.door.start()
-    dead = asyncio.create_task(flock.door.wait_dead())
-    flock.engine(1).release.clear()
-    load = asyncio.create_task(flock.door.load(update(0)))
-    await turns()
-    flock.engine(1).die("ran out of memory")
-    for end in (dead, early):
-        with pytest.raises(EngineError, match=r"1 deaths of the engine .* engine 10 ran out of memory"):
-            await end
-    await asyncio.gather(load, return_exceptions=True)
-    for call in (flock.door.generate(request(1)), flock.door.wants_weights(), flock.door.load(update(1))):
-        with pytest.raises(EngineError, match="engine 10 ran out of memory"):
-            await call
 
 
 @with_flock(2)

@@ -14,15 +14,6 @@ def turn_of(group: int, sample: int, turn: int):
 
 
 @with_flock(2)
-async def test_an_episode_stays_where_its_past_is_until_that_engine_has_much_more_to_do(flock):
-    await flock.door.load(update(0))
-    for turn in (1, 2, 3):  # of two episodes of two groups, one turn at a time
-        await asyncio.gather(*(flock.door.generate(turn_of(group, 0, turn)) for group in (0, 1)))
-    assert [{id.split("t")[0] for id in sent} for sent in flock.sent] == [{"g0s0"}, {"g1s0"}]
-    assert flock.door.moved == 0
-
-
-@with_flock(2)
 async def test_an_episode_leaves_an_engine_that_has_a_queue(flock):
     await flock.door.load(update(0))
     await flock.door.generate(turn_of(0, 0, 1))
