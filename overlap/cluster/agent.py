@@ -147,7 +147,7 @@ class NodeJudge:
         """Accept jobs, cancel the withdrawn ones, and return the answers since the last call, once there is one or the
         parcel's time is over.
         """
-        parcel = NodeParcel.unpacked(packed)
+        parcel: NodeParcel = pickle.loads(packed)
         self._problems |= parcel.problems
         gone = set(parcel.withdrawn)
         for number in gone & self._running.keys():

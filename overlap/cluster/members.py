@@ -12,6 +12,7 @@ use there (affinity, control groups), as it does on one machine.
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -58,9 +59,9 @@ class RayNode:
         return facts
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
-        """Hand over a parcel, and take the reply; one call at a time."""
+        """Hand over a parcel, packed so that Ray's process need not, and take the reply; one call at a time."""
         assert self._actor is not None
-        reply: NodeReply = await self._actor.call("exchange", parcel.packed())
+        reply: NodeReply = await self._actor.call("exchange", pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL))
         return reply
 
     def nudge(self) -> None:

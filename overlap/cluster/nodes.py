@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import pickle
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +15,6 @@ from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 
 T = TypeVar("T")
-_PROGRAM = attrgetter(*(item.name for item in dataclasses.fields(Program)))
 _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
 """An agent that has nothing to say says so after this time."""
@@ -113,19 +109,6 @@ class NodeParcel(NamedTuple):
     withdrawn: Sequence[int] = ()
     spare: int = 0
     wait_s: float = 0.0
-
-    def packed(self) -> bytes:
-        """As it travels, as plain tuples: left to pickle, each job would be taken apart by calls of Python, a fifth of
-        all that the driver does for one.
-        """
-        jobs = [(number, turn, problem, _PROGRAM(program)) for number, turn, problem, program in self.jobs]
-        return pickle.dumps((jobs, *self[1:]), pickle.HIGHEST_PROTOCOL)
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> NodeParcel:
-        """The parcel that was packed, by the same code. Only for bytes of our own driver."""
-        jobs, *rest = pickle.loads(data)
-        return cls([NodeJob(number, turn, digest, Program(*values)) for number, turn, digest, values in jobs], *rest)
 
 
 class NodeReply(NamedTuple):
