@@ -23,7 +23,7 @@ from overlap.generate.options import REFUSED
 from overlap.generate.service import TRANSFERS, EngineSpec
 from overlap.placement.devices import free_memory
 from overlap.placement.engine_memory import cpu_block_tokens, cpu_kv_bytes
-from overlap.placement.shapes import shape_of
+from overlap.placement.shapes import shape_of, text_config
 from overlap.policy.adapted import adapted_layers
 
 READY_S = {"cpu": 600.0, "cuda": 1200.0}
@@ -37,7 +37,6 @@ _PARSERS = {
     "reasoning_parser": ("vllm.reasoning", "ReasoningParserManager"),
 }
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "transformers": ("AutoConfig",),
     "vllm": ("AsyncEngineArgs", "SamplingParams", "TokensPrompt"),
     "vllm.config": ("WeightTransferConfig",),
     "vllm.distributed.weight_transfer.base": ("WeightTransferInitRequest", "WeightTransferUpdateRequest"),
@@ -74,14 +73,6 @@ SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
     "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
 }
 """Methods that our scheduler (``scheduler``) overrides, and their parameters."""
-_SIZES = (
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "max_position_embeddings",
-)
 
 
 def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
@@ -123,12 +114,11 @@ def _own_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     return args | {"gpu_memory_utilization": rollout.gpu_memory, "enable_sleep_mode": spec.sleeps}
 
 
-def kv_bytes(spec: EngineSpec, model: Any) -> int:
-    """KV cache of an engine on this machine's CPUs, by the memory that is free for it.
-
-    ``model`` is the policy's text config. Raises ConfigError for a context that the policy does not have.
+def kv_bytes(spec: EngineSpec) -> int:
+    """KV cache of an engine on this machine's CPUs, by the memory that is free for it. Raises ConfigError for a context
+    that the policy does not have.
     """
-    shape = shape_of({name: getattr(model, name, None) for name in _SIZES})
+    shape = shape_of(text_config(spec.policy))
     context = spec.cfg.context_tokens
     if 0 < shape.context < context:
         way_out = f"the policy has a context of {shape.context} tokens for prompt_tokens + response_tokens: use fewer"
@@ -174,7 +164,7 @@ def open_engine(spec: EngineSpec) -> VllmEngine:
     on_cpu = vllm.current_platform.is_cpu()
     if spec.device == ("cuda" if on_cpu else "cpu"):
         raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use that, or set up again")
-    cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
+    cache = kv_bytes(spec)
     args = engine_args(spec, cache if on_cpu else 0)
     if spec.takes_adapter:
         args["lora_target_modules"] = adapted_layers(spec.policy)  # else the embeddings', too

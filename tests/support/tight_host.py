@@ -10,10 +10,10 @@ from overlap.placement.engine_memory import cpu_block_tokens
 from overlap.process.calls import serve_until_hung_up
 
 
-def tight(spec, model):
+def tight(spec):
     blocks = -(-spec.cfg.context_tokens // cpu_block_tokens(spec.cfg)) + 1
     single = replace(spec.cfg, rollout=replace(spec.cfg.rollout, max_sequences=1))
-    whole = kv_bytes(replace(spec, cfg=single), model)
+    whole = kv_bytes(replace(spec, cfg=single))
     return whole // (8 + blocks) * (2 + blocks)
 
 

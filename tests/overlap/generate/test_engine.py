@@ -1,6 +1,7 @@
 """The adapter to vLLM's API and the engine's processes, without an engine."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -236,19 +237,20 @@ def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_
 
 
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):
-    model = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64)
-    spec = EngineClient(CFG, tmp_path, tmp_path)._spec
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
+
+    def cache(context=None, cfg=CFG, engines=1):
+        (tmp_path / "config.json").write_text(json.dumps(sizes | {"max_position_embeddings": context}))
+        return generate_start.kv_bytes(replace(EngineClient(cfg, tmp_path, tmp_path)._spec, engines=engines))
+
     token = 2 * 2 * 2 * 16 * 2  # keys and values, layers, heads, width, bytes
-    assert generate_start.kv_bytes(spec, model) >= token * 4 * 16
-    assert generate_start.kv_bytes(spec, model) % (token * cpu_block_tokens(CFG)) == 0
+    assert cache() >= token * 4 * 16
+    assert cache() % (token * cpu_block_tokens(CFG)) == 0
     many = replace(CFG, rollout=replace(CFG.rollout, max_sequences=10**9))
-    crowd = [generate_start.kv_bytes(replace(spec, cfg=many, engines=n), model) for n in (1, 4)]
-    assert 3 < crowd[0] / crowd[1] < 5  # what is free is for all of them
-    model.max_position_embeddings = 16
-    generate_start.kv_bytes(spec, model)
-    model.max_position_embeddings = 15
+    assert 3 < cache(cfg=many) / cache(cfg=many, engines=4) < 5  # what is free is for all of them
+    assert cache(16)
     with pytest.raises(ConfigError, match=r"model\.response_tokens=16: the policy has a context of 15 tokens"):
-        generate_start.kv_bytes(spec, model)
+        cache(15)
 
 
 def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
