@@ -22,7 +22,7 @@ from typing import Any
 
 from overlap.cluster.desk import Desk, NodeWork, Router, pace_s
 from overlap.cluster.members import RayMembers, RayNode
-from overlap.cluster.nodes import HELLO_S, Facts, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
+from overlap.cluster.nodes import HELLO_S, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
 from overlap.core import ClusterFigures, NodeFigures
 from overlap.core.clock import now
 from overlap.core.errors import OverlapError, VerifierError
@@ -163,10 +163,6 @@ class ClusterPool:
                 made = made._replace(workers=desk.facts.workers, tier=desk.facts.tier)
             figures.append(made)
         return ClusterFigures(0.0 if last_s is None else at_s - last_s, tuple(figures))
-
-    def nodes(self) -> dict[str, Facts]:
-        """The nodes that get jobs now."""
-        return {name: desk.facts for name, desk in self._router.desks.items()}
 
     def _digest(self, problem: Problem) -> tuple[Problem, str, int]:
         """With its digest, which is equal for problems that are judged alike, and its bytes as they are sent."""

@@ -134,7 +134,7 @@ async def test_jobs_that_a_node_cannot_do_succeed_elsewhere_and_it_is_lost_if_it
     ) as pool:
         for _ in range(5):
             assert sources(await many(pool, 8)) == [str(i) for i in range(8)]
-        assert sorted(pool.nodes()) == ["poor", "whole"][lost:]
+        assert sorted(pool._router.desks) == ["poor", "whole"][lost:]
     assert any("node poor is lost" in line and "no g++" in line for line in run.said) is lost
 
 
@@ -150,7 +150,7 @@ async def test_a_job_that_fails_is_tried_on_some_nodes_and_only_once_where_that_
             with pytest.raises(type(error), match=str(error)[:4]):
                 await pool.judge(PROBLEMS[0], program(number))
             assert sum(len(node.judged) for node in nodes) == number * tries
-        assert len(pool.nodes()) == left
+        assert len(pool._router.desks) == left
 
 
 @pytest.mark.parametrize("stood_s", [10.0, 300.0])
