@@ -28,7 +28,7 @@ from overlap.process.calls import Peer, RemoteFault
 from overlap.process.child_processes import ChildProcesses, is_vague, log_hint
 
 _CALL_S, _LOAD_S = 120.0, 600.0
-_LOADING = ("connect", "abandon_weights", "replace_weights", "receive_weights", "commit_weights")
+_LOADING = ("connect", "abandon_weights", "receive_weights", "commit_weights")
 _DEADLINES_S = {"sample": None, **dict.fromkeys(_LOADING, _LOAD_S)}
 """Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other but ``open`` (``READY_S``)."""
 _DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
@@ -164,18 +164,17 @@ class EngineClient:
 
     async def _receive(self, update: WeightUpdate) -> None:
         """The weights in one part, or in chunks of which each is loaded before the next is made."""
-        what = f"version {update.version}"
+        what, number = f"version {update.version}", 0
+        await self._ask(what, "begin_weights")
         if update.chunks is None:
             info = dict(update.info.get("update", update.info))
             async with self._site.brought(self._life, info, update.version) as found:
-                await self._ask(what, "replace_weights", found, update.version)
-            return
-        await self._ask(what, "begin_weights")
-        async with contextlib.aclosing(update.chunks()) as chunks:
-            number = 0
-            async for chunk in chunks:
-                number += 1
-                await self._ask(f"{what}, chunk {number}", "receive_weights", chunk)
+                await self._ask(what, "receive_weights", found)
+        else:
+            async with contextlib.aclosing(update.chunks()) as chunks:
+                async for chunk in chunks:
+                    number += 1
+                    await self._ask(f"{what}, chunk {number}", "receive_weights", chunk)
         await self._ask(what, "commit_weights", update.version)
 
     async def _go_on(self) -> None:

@@ -126,25 +126,20 @@ class VllmEngine:
     async def resume(self) -> None:
         await self._llm.resume_generation()
 
-    async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
-        """Receive a full set of weights and commit it as ``version``. The engine must be paused.
-
-        Whatever was computed under other weights is computed anew when it is needed; with ``rollout.in_flight=keep``
-        this holds only for requests that wait, and requests that run keep their KV cache.
-        """
-        await self.begin_weights()
-        await self.receive_weights(update_info)
-        await self.commit_weights(version)
-
     async def begin_weights(self) -> None:
-        """Expect weights, in one part or more, each of which is copied by the end of ``receive_weights``."""
+        """Expect a full set of weights, in one part or more, each of which is copied by the end of ``receive_weights``.
+        The engine must be paused.
+        """
         await self._llm.start_weight_update()
 
     async def receive_weights(self, update_info: Mapping[str, Any]) -> None:
         await self._llm.update_weights(self._vllm.WeightTransferUpdateRequest(update_info=dict(update_info)))
 
     async def commit_weights(self, version: int) -> None:
-        """Use the received weights as ``version``. An engine that shares GPUs drops its KV cache when it wakes."""
+        """Use the received weights as ``version``. What was computed under other weights is computed anew when it is
+        needed; with ``rollout.in_flight=keep`` this holds only for requests that wait, and requests that run keep their
+        KV cache. An engine that shares GPUs drops its cache when it wakes.
+        """
         await self._llm.finish_weight_update(str(version))
         if not self._spec.sleeps and not await self._forget():
             raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")

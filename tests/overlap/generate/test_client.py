@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from engine_stub import CFG, UPDATE, request, turns
+from engine_stub import CFG, LOAD, UPDATE, request, turns
 
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, VersionSpan, WeightUpdate
@@ -43,7 +43,7 @@ async def test_nothing_is_sampled_before_a_version_is_loaded(generator, stub):
     assert (trajectory.token_ids, trajectory.finish, trajectory.id) == ((5, 6), "stop", "g7s0")
     assert trajectory.spans == (VersionSpan(3, 0, 2),)
     assert trajectory.started_s <= trajectory.finished_s
-    assert stub.engine.calls[:3] == ["pause", "version 3", "resume"]
+    assert stub.engine.calls[:5] == ["pause", *LOAD, "resume"]
 
 
 @pytest.mark.promise("gate")
@@ -54,10 +54,10 @@ async def test_a_failed_load_keeps_the_gate_shut_and_the_engine_paused_until_one
         await generator.load(UPDATE)
     task = asyncio.create_task(generator.generate(request()))
     await turns()
-    assert stub.engine.calls[-1] == "pause"
+    assert stub.engine.calls[-2:] == ["pause", "begin"]
     await generator.load(UPDATE)
     await task
-    assert stub.engine.calls[-5:] == ["pause", "abandon", "version 3", "resume", "sample g7s0"]
+    assert stub.engine.calls[-7:] == ["pause", "abandon", *LOAD, "resume", "sample g7s0"]
 
 
 async def test_who_waited_at_the_gate_waits_on_when_it_is_shut_at_once(generator, stub):
@@ -169,8 +169,8 @@ async def test_a_start_that_fails_is_not_tried_again(generator, stub):
 
 @pytest.mark.promise("deadlines")
 async def test_an_engine_that_does_not_answer_its_load_in_time_is_dead(generator, stub, monkeypatch):
-    monkeypatch.setitem(client_module._DEADLINES_S, "replace_weights", 0.05)
-    stub.prepare = lambda engine: setattr(engine, "replace_weights", lambda *given: asyncio.Event().wait())
+    monkeypatch.setitem(client_module._DEADLINES_S, "receive_weights", 0.05)
+    stub.prepare = lambda engine: setattr(engine, "receive_weights", lambda *given: asyncio.Event().wait())
     for call in (generator.load(UPDATE), generator.wait_dead()):
         with pytest.raises(EngineError, match="the engine did not answer in time"):
             await call
@@ -189,7 +189,7 @@ async def test_a_load_that_drains_waits_for_what_the_engine_has_and_new_requests
     assert stub.engine.calls[-1] == "sample g7s0"
     stub.engine.release.set()
     await asyncio.gather(inside, load, late)
-    assert stub.engine.calls[-4:] == ["pause", "version 3", "resume", "sample g7s1"]
+    assert stub.engine.calls[-6:] == ["pause", *LOAD, "resume", "sample g7s1"]
 
 
 async def test_a_load_that_drains_lands_at_its_deadline_whatever_is_left(draining, stub, monkeypatch):

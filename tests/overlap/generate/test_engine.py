@@ -131,12 +131,11 @@ class Llm:
 @pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("drain", True), ("keep", False)])
 def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
     llm = Llm()
-    asyncio.run(generate_api.VllmEngine(llm, VLLM, spec(landing), True).replace_weights({}, 3))
+    asyncio.run(generate_api.VllmEngine(llm, VLLM, spec(landing), True).commit_weights(3))
     assert llm.calls[-1] == ("reset_prefix_cache", {"reset_running_requests": all_of_it})
-    assert llm.calls[0] == "start_weight_update"
     forgetful = generate_api.VllmEngine(Llm(forgets=False), VLLM, spec(landing), True)
     with pytest.raises(EngineError, match="version 3: vLLM did not forget"):
-        asyncio.run(forgetful.replace_weights({}, 3))
+        asyncio.run(forgetful.commit_weights(3))
 
 
 @pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("keep", False)])
