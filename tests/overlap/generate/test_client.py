@@ -1,19 +1,27 @@
-"""One engine behind its gate: loads, requests, its death, and how a request is sampled."""
+"""One engine on its seat, behind its gate: loads, requests, its death, and how a request is sampled."""
 
+import ast
 import asyncio
+import inspect
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from engine_stub import CFG, LOAD, UPDATE, request, turns
+from engine_stub import CFG, LOAD, UPDATE, StubEngine, request, turns
 
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, VersionSpan, WeightUpdate
 from overlap.core.errors import EngineError
 from overlap.generate import client as client_module
 from overlap.generate.client import EngineClient
+from overlap.generate.engine import VllmEngine
+from overlap.generate.host import EngineHost
+from overlap.placement.devices import Devices
+from overlap.placement.seats import place
 from overlap.process.calls import RemoteFault
 
 
@@ -236,3 +244,58 @@ def test_an_older_group_goes_before_a_younger_and_an_evaluation_before_both(tmp_
     generator = EngineClient(load_config(), tmp_path, tmp_path)
     first, *_, last = sorted((-1, 7, 3), key=lambda group: generator._sampling(Request(group, 0, PROMPT)).priority)
     assert (first, last) == (-1, 7)
+
+
+def two_on(tmp_path, devices):
+    cfg = replace(CFG, rollout=replace(CFG.rollout, replicas=2))
+    placement = place(cfg, devices)
+    return [EngineClient(cfg, tmp_path, tmp_path, placement=placement, engine=e) for e in range(2)]
+
+
+async def test_each_of_several_engines_has_its_seat_its_seed_its_name_and_its_log(tmp_path, stub):
+    engines = two_on(tmp_path, Devices(cores=(0, 1)))
+    assert [engine._spec.seed for engine in engines] == [0, 1]
+    assert [engine._log.name for engine in engines] == ["engine-0.log", "engine-1.log"]
+    seats, folders = [], []
+    for engine in engines:
+        await engine.start()
+        seats.append(stub.seat.environment)
+        folders += [path.name.rpartition("-")[0] for path in tmp_path.iterdir() if path.is_dir()]
+        await engine.close()
+    assert seats == [{"VLLM_CPU_OMP_THREADS_BIND": "0"}, {"VLLM_CPU_OMP_THREADS_BIND": "1"}]
+    assert folders == ["engine-0", "engine-1"]
+
+
+async def test_each_of_several_engines_joins_the_group_of_all_with_ranks_of_its_own(tmp_path, stub):
+    init = {"master_port": 1, "rank_offset": 1, "world_size": 3}
+    joined = []
+    for engine in two_on(tmp_path, Devices.gpus(3)):
+        await engine.start()
+        stub.engine.connect = lambda info: asyncio.sleep(0, joined.append(info))
+        await engine.load(WeightUpdate(0, "nccl", {"init": init, "update": {}}))
+        await engine.close()
+    assert joined == [init, init | {"rank_offset": 2}]
+
+
+async def test_the_process_of_an_engine_sees_its_own_gpus_alone(tmp_path, monkeypatch):
+    asked = []
+
+    async def start(life, title, module, environment):
+        asked.append((title, environment["CUDA_VISIBLE_DEVICES"]))
+        raise EngineError("enough")
+
+    monkeypatch.setattr("overlap.generate.client.Peer.start", start)
+    for engine in two_on(tmp_path, Devices(("2", "5", "7"))):
+        with pytest.raises(EngineError, match="enough"):
+            await engine.start()
+        await engine.close()
+    assert asked == [("the engine-0 process", "2"), ("the engine-1 process", "5")]
+
+
+def test_the_process_of_an_engine_serves_every_call_of_the_driver_and_so_does_its_double():
+    tree = ast.parse(Path(client_module.__file__).read_text())
+    asked = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "self._ask"]
+    assert len(asked) > 10
+    for name, *given in ((ast.literal_eval(call.args[1]), *call.args[2:]) for call in asked):
+        for end in (EngineHost if name == "open" else VllmEngine, StubEngine):
+            inspect.signature(getattr(end, name)).bind(None, *given)
