@@ -1,11 +1,17 @@
-"""Access to a cluster: settings of Ray's processes for tokens and health, and a check that a head is at an address."""
+"""Access to a cluster: settings of Ray's processes for tokens and health, addresses, and what `overlap cluster up` has
+noted on this machine: its node and the token.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
 
 from overlap.core.errors import ConfigError
 
@@ -73,3 +79,60 @@ def admitted(address: str) -> tuple[str, Any]:
         with suppress(AuthenticationError):
             return mode, GcsClient(address=address)
     return "", None
+
+
+def check_port_free(field: str, port: int) -> None:
+    """Raise ConfigError where the port is in use: Ray says so after 40 s, in a page."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise ConfigError(field, port, f"cannot be used here ({why}): name another") from error
+
+
+def own_addresses() -> list[str]:
+    """The IPv4 addresses of this machine's interfaces that are up, without loopback and link-local ones."""
+    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
+    found = [entry for name, entries in psutil.net_if_addrs().items() if name in up for entry in entries]
+    ours = [entry.address for entry in found if entry.family == socket.AF_INET]
+    return [address for address in ours if not address.startswith(("127.", "169.254."))]
+
+
+class NodeState(NamedTuple):
+    """``address``: of the cluster's head, "host:port"; ``place``: the folder of all its files, which goes with it."""
+
+    address: str
+    head: bool
+    place: str
+
+
+def token_path() -> Path:
+    """The file of the token of the node that was started here, beside which its state is."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base, "overlap", "cluster", socket.gethostname().replace("/", "-") or "localhost", "token")
+
+
+def read_node_state() -> NodeState | None:
+    """The node that was started here, whether or not it runs; None where there is none."""
+    path = token_path().with_name("node.json")
+    return NodeState(*json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def token_of(address: str) -> Path | None:
+    """The file with the token of the cluster at ``address``, where a node of it was started here."""
+    state, path = read_node_state(), token_path()
+    return path if state is not None and state.address == address and path.is_file() else None
+
+
+def find_token(file: str, address: str) -> str:
+    """The token of the cluster at ``address``: the one in ``file``, else in the environment, else of the node that was
+    started here; "" where there is none. Raises ConfigError, which does not name it.
+    """
+    if not file and (given := os.environ.get(AUTH[1], "").strip()):
+        return given
+    name = file or os.environ.get(AUTH[2]) or token_of(address)
+    try:
+        return Path(name).read_text(encoding="utf-8").strip() if name else ""
+    except (OSError, ValueError) as error:
+        way_out = f"cannot be read ({error}): copy it from the cluster's head"
+        raise ConfigError("--token-file", str(name), way_out) from error

@@ -139,16 +139,15 @@ class NodeJudge:
 
     async def hello(self) -> Facts:
         """Facts of this node; the tier is that of a program that was judged. Raises SandboxError."""
-        asked_s = now()
         await self._pool.open()
         judged = await self._pool.judge(PROBE, PROBE_PROGRAM)
-        return Facts(cores(), self._workers, judged.tier, asked_s, now())
+        return Facts(cores(), self._workers, judged.tier)
 
     async def exchange(self, packed: bytes) -> NodeReply:
         """Accept jobs, cancel the withdrawn ones, and return the answers since the last call, once there is one or the
         parcel's time is over.
         """
-        asked_s, parcel = now(), NodeParcel.unpacked(packed)
+        parcel: NodeParcel = pickle.loads(packed)
         self._problems |= parcel.problems
         gone = set(parcel.withdrawn)
         for number in gone & self._running.keys():
@@ -167,7 +166,7 @@ class NodeJudge:
                 async with asyncio.timeout(parcel.wait_s):
                     await self._some.wait()
         answers, self._answers = self._answers, []
-        return NodeReply(answers, returned, len(self._running) + len(self._waiting), asked_s, now())
+        return NodeReply(answers, returned, len(self._running) + len(self._waiting), now())
 
     async def nudge(self) -> None:
         """Have ``exchange`` wait no longer."""
@@ -212,10 +211,8 @@ class Hosted(WeightEndpoint):
         self._replies, self._some = bytearray(), asyncio.Event()
         self._death = ""
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        """Start ``python -m module FD`` in a scratch directory of its own; the path of a folder there for files of the
-        process, which is not there yet. Raises OverlapError.
-        """
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> None:
+        """Start ``python -m module FD`` in a scratch directory of its own. Raises OverlapError."""
         # Detached: Ray kills all children of a worker that it ends.
         scratch, _ = await self._stack.enter_async_context(threaded(scratch_directory(detached=True)))
         life = ChildProcesses(self._name, self._died, scratch)
@@ -225,7 +222,6 @@ class Hosted(WeightEndpoint):
         self._stack.callback(self._writer.close)
         self._log = self._stack.enter_context(FileIO(scratch / "log"))
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
-        return str(scratch / "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         """Pass on bytes of calls, and return what came since the last exchange, as soon as there is any, or after

@@ -10,17 +10,27 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
-import psutil
-
-from overlap.cluster.access import AUTH, HEALTH, PORT, admitted, check_address, host_and_port
+from overlap.cluster.access import (
+    AUTH,
+    HEALTH,
+    PORT,
+    NodeState,
+    admitted,
+    check_address,
+    check_port_free,
+    find_token,
+    host_and_port,
+    own_addresses,
+    read_node_state,
+    token_path,
+)
 from overlap.cluster.nodes import code_digest
 from overlap.core.errors import ConfigError, OverlapError, one_line
 from overlap.process import process_tree
@@ -39,17 +49,10 @@ LABEL = "overlap-code"
 _OURS = ("head", "address", "port", "node-ip-address", "temp-dir", "include-dashboard", "labels", "block")
 
 
-class NodeState(NamedTuple):
-    """``address``: of the cluster's head, "host:port"; ``place``: the folder of all its files, which goes with it."""
-
-    address: str
-    head: bool
-    place: str
-
-    def processes(self, name: str = "") -> list[Pid]:
-        """Processes of it that are alive, or those called ``name``; Ray calls the node itself "raylet"."""
-        found = [process for process in process_tree.marked(f"{MARK}={self.place}") if process_tree.alive(process)]
-        return [process for process in found if process_tree.read_proc(process.pid, "comm").startswith(name.encode())]
+def node_processes(state: NodeState, name: str = "") -> list[Pid]:
+    """Processes of a node that are alive, or those called ``name``; Ray calls the node itself "raylet"."""
+    found = [process for process in process_tree.marked(f"{MARK}={state.place}") if process_tree.alive(process)]
+    return [process for process in found if process_tree.read_proc(process.pid, "comm").startswith(name.encode())]
 
 
 def start_node(address: str, join: str, token_file: str, words: Sequence[str], *, loopback: bool) -> NodeState:
@@ -60,48 +63,19 @@ def start_node(address: str, join: str, token_file: str, words: Sequence[str], *
     if taken := [word for word in words if word.removeprefix("--").partition("=")[0] in _OURS]:
         raise ConfigError("ray start", taken[0], "is set by `overlap cluster up`: leave it out")
     former = read_node_state()
-    if former is not None and former.processes("raylet"):
+    if former is not None and node_processes(former, "raylet"):
         raise ConfigError("cluster", former.address, "a node runs here already: `overlap cluster down` stops it")
     state, own, token = _planned(address, join, token_file, loopback)
     if former is not None:
-        _end(former)  # Ray has ended it, or the machine was started anew
+        end_node(former)  # Ray has ended it, or the machine was started anew
     if state.head:
-        _check_port_free(host_and_port("--address", state.address)[1])
+        check_port_free("--address", host_and_port("--address", state.address)[1])
     with ExitStack() as stack:
-        stack.callback(_end, state)
-        write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
+        stack.callback(end_node, state)
+        write_node_state(state, token)  # first: whatever comes between, the state names what there is
         _ray_start(state, own, words)
         stack.pop_all()
     return state
-
-
-def end_node() -> NodeState | None:
-    """End the node that was started here, with all that it started, and forget it; None where there is none. Raises
-    OverlapError where a process does not end.
-    """
-    if (state := read_node_state()) is not None:
-        _end(state)
-    return state
-
-
-def await_node(state: NodeState) -> NoReturn:
-    """Wait until the node ends, for as long as it lives. Raises OverlapError then."""
-    raylets = state.processes("raylet")
-    while process_tree.await_end(raylets, 3600.0):
-        pass
-    raise OverlapError("the node has stopped by itself: its head may be gone")
-
-
-def token_path() -> Path:
-    """The file of the token of the node that was started here, beside which its state is."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(base, "overlap", "cluster", socket.gethostname().replace("/", "-") or "localhost", "token")
-
-
-def read_node_state() -> NodeState | None:
-    """The node that was started here, whether or not it runs; None where there is none."""
-    path = token_path().with_name("node.json")
-    return NodeState(*json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def write_node_state(state: NodeState, token: str) -> None:
@@ -113,34 +87,6 @@ def write_node_state(state: NodeState, token: str) -> None:
         path.touch(0o600, exist_ok=False)
         path.write_text(token)
     write_atomic(path.with_name("node.json"), json.dumps(state))
-
-
-def token_of(address: str) -> Path | None:
-    """The file with the token of the cluster at ``address``, where a node of it was started here."""
-    state, path = read_node_state(), token_path()
-    return path if state is not None and state.address == address and path.is_file() else None
-
-
-def find_token(file: str, address: str) -> str:
-    """The token of the cluster at ``address``: the one in ``file``, else in the environment, else of the node that was
-    started here; "" where there is none. Raises ConfigError, which does not name it.
-    """
-    if not file and (given := os.environ.get(AUTH[1], "").strip()):
-        return given
-    name = file or os.environ.get(AUTH[2]) or token_of(address)
-    try:
-        return Path(name).read_text(encoding="utf-8").strip() if name else ""
-    except (OSError, ValueError) as error:
-        way_out = f"cannot be read ({error}): copy it from the cluster's head"
-        raise ConfigError("--token-file", str(name), way_out) from error
-
-
-def own_addresses() -> list[str]:
-    """The IPv4 addresses of this machine's interfaces that are up, without loopback and link-local ones."""
-    up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
-    found = [entry for name, entries in psutil.net_if_addrs().items() if name in up for entry in entries]
-    ours = [entry.address for entry in found if entry.family == socket.AF_INET]
-    return [address for address in ours if not address.startswith(("127.", "169.254."))]
 
 
 def call_roll(field: str, address: str, token: str) -> tuple[bool, list[list[Any]]]:
@@ -192,15 +138,6 @@ def _planned(address: str, join: str, token_file: str, loopback: bool) -> tuple[
     return NodeState(head, not join, str(place)), words, token or secrets.token_hex(32)
 
 
-def _check_port_free(port: int) -> None:
-    """Raise ConfigError where the port is in use: Ray says so after 40 s, in a page."""
-    try:
-        socket.create_server(("", port)).close()
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise ConfigError("--address", port, f"cannot be used here ({why}): name another") from error
-
-
 def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> None:
     place, log = Path(state.place), Path(state.place, "ray", "start.log")
     for folder, mode in ((place, 0o711), (place / "ray", 0o700), (place / "tmp", 0o711)):
@@ -222,8 +159,11 @@ def _ray_start(state: NodeState, own: Sequence[str], words: Sequence[str]) -> No
         raise OverlapError(f"`ray start` {how}; it said: {said or 'nothing'}")
 
 
-def _end(state: NodeState) -> None:
-    if left := process_tree.kill_tree(state.processes(), KILL_S, trackers=True):
+def end_node(state: NodeState) -> None:
+    """End a node that was started here, with all that it started, and forget it. Raises OverlapError where a process
+    does not end.
+    """
+    if left := process_tree.kill_tree(node_processes(state), KILL_S, trackers=True):
         raise OverlapError(f"these processes of the node did not end: {', '.join(map(str, left))}; try again")
     for killed in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # what it left, with its cgroup
         remove_run_directory(str(killed))

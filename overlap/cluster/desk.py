@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from overlap.cluster.members import RayNode
 from overlap.cluster.nodes import BEAT_S, SILENT_S, Facts, NodeJob, NodeLost, NodeParcel, NodeReply, answer_within
-from overlap.core.clock import Offset, now
+from overlap.core.clock import now
 from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 
@@ -67,7 +67,7 @@ class Desk:
     """
 
     def __init__(self, node: RayNode, facts: Facts) -> None:
-        self.node, self.facts, self.offset = node, facts, Offset()
+        self.node, self.facts = node, facts
         self.held: dict[int, NodeWork] = {}
         self.places = self.ended = self.spare = 0
         self.mean_s, self.pace_s = 0.0, PACE_S
@@ -86,19 +86,17 @@ class Desk:
     @property
     def is_open(self) -> bool:
         """True when it may get another job."""
-        return len(self.held) < self.places and not self.node.drains
+        return len(self.held) < self.places
 
     @property
     def room(self) -> int:
         """Jobs that it should hold, so that no worker idles until more can come, which takes two paces: for each worker
-        one, and as many ahead as it does in that time; one ahead while the time that a job takes is unknown. Beside
-        long jobs none is held ahead, for another node may be free before. And no more ahead than have ended there: the
-        first jobs to end are short ones, which say little of the others.
+        one, and as many ahead as it does in that time. Beside long jobs none is held ahead, for another node may be
+        free before. And no more ahead than have ended there: the first jobs to end are short ones, which say little of
+        the others.
         """
-        each, workers = 2, self.facts.workers
-        if self.mean_s:
-            ahead = 2 * self.pace_s / self.mean_s
-            each = 1 if ahead < SHORT else min(DEPTH_MAX, 1 + math.ceil(ahead))
+        workers, ahead = self.facts.workers, 2 * self.pace_s / self.mean_s if self.mean_s else 0.0
+        each = 1 if ahead < SHORT else min(DEPTH_MAX, 1 + math.ceil(ahead))
         return max(1, min(workers * each, workers + self.ended))
 
     def give(self, work: NodeWork) -> None:
@@ -147,7 +145,6 @@ class Desk:
             if self._nudge is not None:
                 self._nudge.cancel()
                 self._nudge = None
-        self.offset.note(self._sent_s, reply.asked_s, reply.said_s, now())
         if reply.has + len(reply.answers) + len(reply.returned) < len(self.held) - len(self._unsent):
             raise NodeLost("it has lost jobs that it was given")
         return reply
@@ -217,7 +214,7 @@ class Router:
         """
         work.desk = None
         if work.avoids:
-            others = [desk for name, desk in self.desks.items() if name not in work.avoids and not desk.node.drains]
+            others = [desk for name, desk in self.desks.items() if name not in work.avoids]
             if others:
                 self._give(min(others, key=lambda desk: desk.share), work)
                 return
@@ -243,9 +240,8 @@ class Router:
         """Have nodes give back jobs that have not begun there, when no job waits and another node has nothing to do."""
         if self._some():
             return
-        desks = [desk for desk in self.desks.values() if not desk.node.drains]
-        idle = sum(max(0, desk.facts.workers - len(desk.held)) for desk in desks)
-        for desk in desks:
+        idle = sum(max(0, desk.facts.workers - len(desk.held)) for desk in self.desks.values())
+        for desk in self.desks.values():
             ahead = len(desk.held) - desk.facts.workers
             if idle > 0 and ahead > 0:
                 desk.spare = min(idle, ahead)

@@ -74,7 +74,7 @@ class RayFleet:
 
     async def living(self) -> list[str]:
         """Names of the nodes that are alive and not at rest. Raises HeadLost where the cluster is lost."""
-        there = {place.name: place for place in await self.cluster.look() if place.alive and not place.drains}
+        there = {place.name: place for place in await self.cluster.look() if place.alive}
         self.places |= there
         return [name for name in there if self._rests.get(name, 0.0) <= now()]
 
@@ -123,20 +123,19 @@ class RayFleet:
 
 class FarProcess:
     """A process of ``life`` on a node, which a ``Peer`` reads from and writes to. Each of the ``policies`` must be on
-    the node as it is here. ``folder`` is a path on the node, not made yet, for files of the process.
+    the node as it is here.
     """
 
     def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
         self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
         self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
-        self.folder = Path()
         self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
         """As ``Peer.start``. Raises the cause when the life is over."""
         cluster, place = self._fleet.cluster, self._fleet.places[self.node]
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(joined(cluster))
+            await stack.enter_async_context(cluster)
             with ending(self._life, f"{title} cannot be started on node {self.node}"):
                 agent = agent_on(cluster, place, self._life.name, self._fleet.rest)
                 self.actor = await stack.enter_async_context(agent)
@@ -145,7 +144,7 @@ class FarProcess:
                         way_out = "put the same one at the same path of every node, or share the path"
                         raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
                 there = f"{title} on node {self.node}"
-                self.folder = Path(await self.ask("start", there, module, dict(environment)))
+                await self.ask("start", there, module, dict(environment))
             self._stack = stack.pop_all()
         self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
         return Peer(self._life, title, self._reader, self)
@@ -204,25 +203,15 @@ class FarProcess:
 
 @contextmanager
 def ending(life: ChildProcesses, what: str) -> Iterator[None]:
-    """A node that is lost or refuses inside ends the life, and its cause is raised."""
+    """A node that is lost or refuses inside, or weights that cannot be read, end the life, and its cause is raised."""
     try:
         with life.guard():
             yield
-    except (NodeLost, NodeRefused) as error:
+    except (NodeLost, NodeRefused, OSError) as error:
         lost = f"the cluster is lost: {error}; over another one the run goes on with --resume"
         life.fail(ClusterLost(lost) if isinstance(error, HeadLost) else f"{what}: {error}")
         life.check()
         raise
-
-
-@asynccontextmanager
-async def joined(cluster: RayCluster) -> AsyncIterator[None]:
-    """Its nodes can be asked inside. Raises ConfigError."""
-    try:
-        await cluster.enter()
-        yield
-    finally:
-        await cluster.leave()
 
 
 @asynccontextmanager
@@ -262,7 +251,7 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
     """Call ``about`` for all nodes and report each that cannot be used. Raises HeadLost, and ConfigError where this
     machine's node is one of them.
     """
-    async with joined(cluster):
+    async with cluster:
         places = [place for place in await cluster.look() if place.alive]
         said = await together(*(about(cluster, place, device) for place in places))
     for place, node in zip(places, said, strict=True):

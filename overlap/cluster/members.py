@@ -12,7 +12,9 @@ use there (affinity, control groups), as it does on one machine.
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 
 from overlap.cluster.agent import MakePool, NodeJudge
@@ -31,7 +33,7 @@ CLOSE_S = 6.0
 
 class RayNode:
     """A node with an agent of ours, or without one for the reason ``why``. ``tries``: agents that its machine had
-    before, none of which lived long. ``drains``: it shall get no further job, and is let go when it has none.
+    before, none of which lived long.
 
     Calls raise NodeLost once the agent is gone, or cannot be reached. Where it is silent they wait for ever: the caller
     bounds them, and makes no more calls to it. So a job has one answer, without a record of earlier calls.
@@ -39,7 +41,7 @@ class RayNode:
 
     def __init__(self, name: str, actor: RayActor | None, *, why: str = "", tries: int = 0) -> None:
         self.name, self._actor, self._why = name, actor, why
-        self.drains, self.tries, self._made_s = False, tries, now()
+        self.tries, self._made_s = tries, now()
         self.again_s = float("inf")
         """Time at which its machine gets another agent."""
 
@@ -57,9 +59,9 @@ class RayNode:
         return facts
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
-        """Hand over a parcel, and take the reply; one call at a time."""
+        """Hand over a parcel, packed so that Ray's process need not, and take the reply; one call at a time."""
         assert self._actor is not None
-        reply: NodeReply = await self._actor.call("exchange", parcel.packed())
+        reply: NodeReply = await self._actor.call("exchange", pickle.dumps(parcel, pickle.HIGHEST_PROTOCOL))
         return reply
 
     def nudge(self) -> None:
@@ -91,14 +93,13 @@ class RayMembers:
         workers: int | None = None,
         bound: Callable[[RayNodeInfo], int] = lambda place: 0,
     ) -> None:
-        self._cluster, self._entered = cluster, False
+        self._cluster, self._entered = cluster, AsyncExitStack()
         self._make_pool, self._workers, self._bound = make_pool, workers, bound
         self._nodes: dict[str, RayNode] = {}
 
     async def joined(self) -> AsyncIterator[RayNode]:
         """Every node that is there, then each that joins, with an agent on it."""
-        self._entered = True
-        await self._cluster.enter()
+        await self._entered.enter_async_context(self._cluster)
         while True:
             for place in await self._cluster.look():
                 if self._lacks(place):
@@ -106,38 +107,27 @@ class RayMembers:
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: RayNodeInfo) -> bool:
-        """Update what is known of a place's node, and return whether the place shall get an agent now."""
+        """Forget a node that is gone, and return whether the place shall get an agent now."""
         if not place.alive:
             self._nodes.pop(place.key, None)
         elif known := self._nodes.get(place.key):
-            known.drains = place.drains
-            return not place.drains and now() >= known.again_s
-        return place.alive and not place.drains
+            return now() >= known.again_s
+        return place.alive
 
     async def _meet(self, place: RayNodeInfo) -> RayNode:
         """An agent for a node that lacks one."""
-        known, why, actor = self._nodes.get(place.key), "", None
-        try:
-            workers, cpus = self._capacity(place)
-            actor = await self._cluster.actor(place, partial(NodeJudge, self._make_pool, workers), CLOSE_S, cpus=cpus)
-        except NodeRefused as error:
-            why = str(error)
+        known, bound, actor, why = self._nodes.get(place.key), self._bound(place), None, ""
+        left = max(0, place.free - bound)
+        workers = self._workers if place.here and self._workers is not None else left
+        if workers:  # on this machine also where Ray lends none of its cores
+            make, cpus = partial(NodeJudge, self._make_pool, workers), min(workers, left)
+            actor = await self._cluster.actor(place, make, CLOSE_S, cpus=cpus)
+        else:
+            ours = f", engines and learner ranks of this run {min(bound, place.free)}" if bound else ""
+            why = f"no core of it is free: Ray counts {place.cpus}, others have {place.cpus - place.free}{ours}"
         made = self._nodes[place.key] = RayNode(place.name, actor, why=why, tries=known.tries if known else 0)
         return made
 
-    def _capacity(self, place: RayNodeInfo) -> tuple[int, int]:
-        """Programs that it judges at once, and the cores that are taken of Ray's count for them. Raises NodeRefused."""
-        bound, free = self._bound(place), place.free
-        left = max(0, free - bound)
-        if place.here and self._workers is not None:
-            return self._workers, min(self._workers, left)
-        if not left:
-            ours = f", engines and learner ranks of this run {min(bound, free)}" if bound else ""
-            raise NodeRefused(f"no core of it is free: Ray counts {place.cpus}, others have {place.cpus - free}{ours}")
-        return left, left
-
     async def close(self) -> None:
         """Leave the cluster."""
-        if self._entered:
-            self._entered = False
-            await self._cluster.leave()
+        await self._entered.aclose()

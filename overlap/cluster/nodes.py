@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import pickle
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +15,6 @@ from sandbox.core.nouns import Judgement, Program
 from sandbox.core.problem import Problem
 
 T = TypeVar("T")
-_PROGRAM = attrgetter(*(item.name for item in dataclasses.fields(Program)))
 _ROOT = Path(__file__).resolve().parents[2]
 BEAT_S = 2.0
 """An agent that has nothing to say says so after this time."""
@@ -50,8 +46,7 @@ class NodeRefused(OverlapError):
 
 class RayNodeInfo(NamedTuple):
     """A node as Ray knows it: its id, the address that it listens at, the GPUs and cores that Ray counts there, and of
-    these the cores that are ``free``. ``drains``: it is about to go (`ray drain-node`, a notice of preemption);
-    ``here``: this process runs on it.
+    these the cores that are ``free``. ``here``: this process runs on it.
     """
 
     key: str
@@ -60,7 +55,6 @@ class RayNodeInfo(NamedTuple):
     gpus: int
     cpus: int = 0
     free: int = 0
-    drains: bool = False
     here: bool = False
 
     @property
@@ -71,14 +65,12 @@ class RayNodeInfo(NamedTuple):
 
 class Facts(NamedTuple):
     """An agent's answer about its node. ``workers``: programs that it judges at once, with ``cores`` that it may use;
-    ``tier``: isolation of its jails. By its clock it was asked and answered at these times, s.
+    ``tier``: isolation of its jails.
     """
 
     cores: int
     workers: int
     tier: str
-    asked_s: float = 0.0
-    said_s: float = 0.0
 
     def __str__(self) -> str:
         cores = f" on {self.cores} cores" if self.workers != self.cores else ""
@@ -95,8 +87,8 @@ class NodeJob(NamedTuple):
 
 
 class NodeAnswer(NamedTuple):
-    """``judgement``, or our fault in the form of ``sandbox.errors.to_wire``. ``ended_s``: time of the end, by the
-    node's clock.
+    """``judgement``, or our fault in the form of ``sandbox.errors.to_wire``. ``ended_s``: time of the end, by the clock
+    that ``said_s`` of the reply is of.
     """
 
     number: int
@@ -118,29 +110,15 @@ class NodeParcel(NamedTuple):
     spare: int = 0
     wait_s: float = 0.0
 
-    def packed(self) -> bytes:
-        """As it travels, as plain tuples: left to pickle, each job would be taken apart by calls of Python, a fifth of
-        all that the driver does for one.
-        """
-        jobs = [(number, turn, problem, _PROGRAM(program)) for number, turn, problem, program in self.jobs]
-        return pickle.dumps((jobs, *self[1:]), pickle.HIGHEST_PROTOCOL)
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> NodeParcel:
-        """The parcel that was packed, by the same code. Only for bytes of our own driver."""
-        jobs, *rest = pickle.loads(data)
-        return cls([NodeJob(number, turn, digest, Program(*values)) for number, turn, digest, values in jobs], *rest)
-
 
 class NodeReply(NamedTuple):
-    """A node's reply to a parcel, and when it got the parcel and replied, by its clock: answers since the last reply,
-    the numbers of jobs that it gives back, and how many it ``has`` beside both.
+    """A node's reply to a parcel: answers since the last reply, the numbers of jobs that it gives back, how many it
+    ``has`` beside both, and when it replied, by its clock.
     """
 
     answers: Sequence[NodeAnswer]
     returned: Sequence[int]
     has: int
-    asked_s: float
     said_s: float
 
 

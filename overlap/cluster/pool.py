@@ -4,9 +4,8 @@ consumes  judge(problem, program, turn)          produces  a Judgement, or raise
 waits     for a node with room, then for its answer; woken by either; cancelling it withdraws the job
 
 A job is on one node at a time. When that is lost, or fails by a fault that is not the job's, the job goes to another
-node; a lost node gets no more calls, so a job has one answer. Nodes that join get work at once; one that is drained
-ends what it has, and is let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster that has lost its
-head is left.
+node; a lost node gets no more calls, so a job has one answer. Nodes that join get work at once. Without any node jobs
+wait for ``ALONE_S``, then they fail. A cluster that has lost its head is left.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 
 from overlap.cluster.desk import Desk, NodeWork, Router, pace_s
 from overlap.cluster.members import RayMembers, RayNode
-from overlap.cluster.nodes import HELLO_S, Facts, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
+from overlap.cluster.nodes import HELLO_S, HeadLost, NodeLost, NodeRefused, NodeReply, answer_within
 from overlap.core import ClusterFigures, NodeFigures
 from overlap.core.clock import now
 from overlap.core.errors import OverlapError, VerifierError
@@ -45,7 +44,7 @@ _OWN = (InvalidProblem, InvalidProgram, CheckerError)
 
 class ClusterPool:
     """See the module; made anywhere, begun and ended by ``async with``. ``tell`` gets a line for each node that joins,
-    is refused, drains or is lost.
+    is refused or is lost.
     """
 
     def __init__(self, members: RayMembers, *, tell: Callable[[str], None] = print, judge_once: bool = True) -> None:
@@ -83,10 +82,10 @@ class ClusterPool:
         ending = self._stop(PoolClosed("the pool was closed while this job waited"))
         try:
             await asyncio.shield(ending)
-        except asyncio.CancelledError:  # agents that have not ended by now are left to themselves
-            ending.cancel()
-            await asyncio.wait([ending])
-            raise
+        finally:
+            if not ending.done():  # we are cancelled: agents that have not ended by now are left to themselves
+                ending.cancel()
+                await asyncio.wait([ending])
 
     def _stop(self, error: BaseException) -> asyncio.Task[None]:
         """Raise the error in all calls that wait, and in later ones. Then end the agents and leave the cluster: once
@@ -134,8 +133,8 @@ class ClusterPool:
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         """Judge one program on some node. Raises SandboxError for our faults, VerifierError without a cluster.
 
-        ``queue_s`` is the time until it began there, as exactly as that node's clock is known; ``run_s`` is 0 when the
-        judgement was made for an equal program.
+        ``queue_s`` is the time until it began there, except the time of its answer on the network; ``run_s`` is 0
+        when the judgement was made for an equal program.
         """
         start, known = now(), self._digest(problem)
         ask = partial(self._ask, known, program, turn, start)  # a closure would be a dozen objects
@@ -161,15 +160,9 @@ class ClusterPool:
             judged, run_s, lost = did[name]
             made = NodeFigures(name, judged=int(judged), run_s=run_s, lost=int(lost))
             if desk := desks.get(name):
-                facts, offset = desk.facts, desk.offset
-                made = made._replace(workers=facts.workers, tier=facts.tier)
-                made = made._replace(clock_s=offset.ahead_s, error_s=offset.error_s(at_s))
+                made = made._replace(workers=desk.facts.workers, tier=desk.facts.tier)
             figures.append(made)
         return ClusterFigures(0.0 if last_s is None else at_s - last_s, tuple(figures))
-
-    def nodes(self) -> dict[str, Facts]:
-        """The nodes that get jobs now."""
-        return {name: desk.facts for name, desk in self._router.desks.items()}
 
     def _digest(self, problem: Problem) -> tuple[Problem, str, int]:
         """With its digest, which is equal for problems that are judged alike, and its bytes as they are sent."""
@@ -215,27 +208,18 @@ class ClusterPool:
 
     async def _serve(self, node: RayNode) -> None:
         """A node from its first word to its last."""
-        desk, name, sent_s = None, node.name, now()
+        desk, name = None, node.name
         try:
             desk = Desk(node, facts := await answer_within(node.hello(), HELLO_S))
-            if name in self._router.desks:
-                raise NodeRefused("another node has its name")
-            desk.offset.note(sent_s, facts.asked_s, facts.said_s, now())
             self._refusals.pop(name, None)
-            if not node.drains:
-                self._tell(f"node {name} judges programs: {facts}")
-                self._router.join(desk)
-                self._some.set()
-                self._spread()
-            told = False
-            while not node.drains or desk.held:
+            self._tell(f"node {name} judges programs: {facts}")
+            self._router.join(desk)
+            self._some.set()
+            self._spread()
+            while True:
                 desk.pace_s = pace_s(len(self._router.desks), desk.mean_s)
                 self._take(desk, await desk.exchange())
-                if node.drains and not told:
-                    told = True
-                    self._tell(f"node {name} drains: {len(desk.held)} jobs end there, and it gets no other")
                 await desk.rest()
-            self._tell(f"node {name} is drained, and let go")
         except (NodeRefused, NodeLost) as error:
             if isinstance(error, HeadLost):
                 raise
@@ -272,7 +256,7 @@ class ClusterPool:
             if judgement is None:
                 self._failed(desk, work, from_wire(dict(fault or {})))
             else:
-                self._judged(desk, work, judgement, min(heard_s, ended_s - desk.offset.ahead_s))
+                self._judged(desk, work, judgement, heard_s - (reply.said_s - ended_s))
         for number in reply.returned:
             if (work := desk.answered(number)) is not None:
                 self._router.add(work)

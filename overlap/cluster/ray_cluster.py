@@ -11,11 +11,11 @@ import os
 import pickle
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.cluster.access import AUTH, HEALTH, check_address
-from overlap.cluster.by_hand import token_of
+from overlap.cluster.access import AUTH, HEALTH, check_address, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, RayNodeInfo, answer_within, code_digest
 from overlap.core.aio import threaded
 from overlap.core.errors import ConfigError
@@ -31,9 +31,9 @@ _FIELD = "cluster.address"
 
 
 class RayCluster:
-    """The cluster at ``address`` ("host:port"). Each user calls ``enter`` for itself, also concurrently; the last one
-    that leaves ends the connection. When the cluster is lost, all calls that wait for it raise HeadLost. ``log`` takes
-    Ray's output.
+    """The cluster at ``address`` ("host:port"). Each user enters it for itself, also concurrently; the last one that
+    leaves ends the connection and every actor. When the cluster is lost, all calls that wait for it raise HeadLost.
+    ``log`` takes Ray's output.
     """
 
     def __init__(self, address: str) -> None:
@@ -43,16 +43,20 @@ class RayCluster:
         self._joined: asyncio.Future[Peer] | None = None
         self._stays: asyncio.Task[None] | None = None
 
-    async def enter(self) -> None:
-        """Join, unless that is done. Raises ConfigError; also then ``leave`` is due."""
+    async def __aenter__(self) -> RayCluster:
+        """Join, unless that is done. Raises ConfigError."""
         self._users += 1
-        if self._joined is None:
-            access, self._joined = self._access(), asyncio.get_running_loop().create_future()
-            self._stays = asyncio.create_task(self._stay(access, self._joined), name="stay in the cluster")
-        await asyncio.shield(self._joined)
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self)
+            if self._joined is None:
+                access, self._joined = self._access(), asyncio.get_running_loop().create_future()
+                self._stays = asyncio.create_task(self._stay(access, self._joined), name="stay in the cluster")
+                self._stays.add_done_callback(partial(_refuse, self._joined))
+            await asyncio.shield(self._joined)
+            stack.pop_all()
+        return self
 
-    async def leave(self) -> None:
-        """Leave, once per call of ``enter``, also of a failed one; the last ends the connection and every actor."""
+    async def __aexit__(self, *exc_info: object) -> None:
         self._users -= 1
         if not self._users and self._joined is not None and self._stays is not None:
             self._joined = None
@@ -61,21 +65,16 @@ class RayCluster:
 
     async def _stay(self, access: dict[str, str], joined: asyncio.Future[Peer]) -> None:
         """Join, and watch the head: until that is lost, or this is cancelled."""
-        try:
-            async with AsyncExitStack() as stack:
-                life, peer = await self._join(access, stack)
-                joined.set_result(peer)
-                try:
-                    while True:
-                        await self.look()
-                        await asyncio.sleep(LOOK_S)
-                except HeadLost as error:
-                    life.fail(error)
-                    await asyncio.Event().wait()
-        except Exception as error:
-            if joined.done():
-                raise
-            joined.set_exception(error)
+        async with AsyncExitStack() as stack:
+            life, peer = await self._join(access, stack)
+            joined.set_result(peer)
+            try:
+                while True:
+                    await self.look()
+                    await asyncio.sleep(LOOK_S)
+            except HeadLost as error:
+                life.fail(error)
+                await asyncio.Event().wait()
 
     async def _join(self, access: dict[str, str], stack: AsyncExitStack) -> tuple[ChildProcesses, Peer]:
         """The process that Ray lives in. Raises ConfigError."""
@@ -166,14 +165,18 @@ class RayActor:
         """
         try:
             await answer_within(self.call("close"), self._close_s)
-        except (NodeSilent, SandboxError):
-            return False
-        except NodeLost:
-            pass
+            return True
+        except (NodeLost, SandboxError) as error:
+            return not isinstance(error, NodeSilent | SandboxError)
         finally:  # also when we are cancelled
             with suppress(NodeLost):  # where Ray hears nothing either, it has ended
                 await answer_within(self._ray.call("kill", self._number), KILL_S)
-        return True
+
+
+def _refuse(joined: asyncio.Future[Peer], stays: asyncio.Task[None]) -> None:
+    """Raise the error of a cluster that could not be joined in every waiting call."""
+    if not (stays.cancelled() or joined.done()):
+        joined.set_exception(stays.exception() or HeadLost("the cluster was left"))
 
 
 async def _leave(peer: Peer) -> None:

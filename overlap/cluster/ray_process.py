@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import ray
 from ray import exceptions
-from ray._private import state  # no public name says what drains, and what is free on a node
+from ray._private import state  # no public name says what is free on a node
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overlap.cluster.access import AUTH, NO_HEAD, admitted
@@ -41,7 +41,7 @@ class RayProcess(CallServer):
     """Serves the calls of ``RayCluster``. Actors have numbers."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
-        super().__init__(writer, (OverlapError, SandboxError))
+        super().__init__(writer, (OverlapError, SandboxError, OSError))
         self._actors: dict[int, Any] = {}
         self._numbers = itertools.count(1)
         self._pieces = Pieces(put)
@@ -58,9 +58,8 @@ class RayProcess(CallServer):
     async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost."""
         here = ray.get_runtime_context().get_node_id()
-        draining, free = state.state.get_draining_nodes, state.available_resources_per_node
-        nodes, drains, rest = await _asked(lambda: (ray.nodes(), draining(), free()))
-        return [_place(node, drains, rest, here) for node in nodes]
+        nodes, rest = await _asked(lambda: (ray.nodes(), state.available_resources_per_node()))
+        return [_place(node, rest, here) for node in nodes]
 
     async def make(self, key: str, made: bytes, close_s: float, cpus: int) -> int:
         """An actor on that node, which takes ``cpus`` of what Ray counts there. Raises HeadLost."""
@@ -88,26 +87,20 @@ class RayProcess(CallServer):
             await _asked(lambda: ray.kill(actor))
 
     async def bring(self, number: int, update: int, path: str, version: int, size: int) -> Brought:
-        """Copy weights from ``path`` in this machine's memory into the memory of an actor's node."""
+        """Copy weights from ``path`` in this machine's memory into that of an actor's node. Raises OSError too."""
 
         async def ask(name: str, *args: Any) -> Any:
             return await answer_within(self.ask(number, "call", name, *args), FILL_S)
 
-        try:
-            return await self._pieces.bring(ask, update, path, version, size)
-        except OSError as error:
-            raise NodeLost(f"the weights cannot be read: {error}") from None
+        return await self._pieces.bring(ask, update, path, version, size)
 
 
 async def put(data: bytes | bytearray) -> Any:
     """A reference to these bytes in the object store, as an array that is read there without a copy."""
     import numpy
 
-    try:
-        return await answer_within(asyncio.to_thread(ray.put, numpy.frombuffer(data, numpy.uint8)), PUT_S)
-    except (NodeSilent, OSError, exceptions.RayError) as error:
-        why = f"weights cannot be put into Ray's object store on this machine: {_last_line(error)}"
-        raise NodeLost(why) from None
+    array, what = numpy.frombuffer(data, numpy.uint8), "weights cannot be put into Ray's object store on this machine"
+    return await answer_within(_asked(lambda: ray.put(array), NodeLost, what), PUT_S)
 
 
 def _join(address: str) -> None:
@@ -128,12 +121,12 @@ def _join(address: str) -> None:
     raise ConfigError("cluster.address", address, why)
 
 
-async def _asked(ask: Callable[[], T]) -> T:
-    """Return the head's answer. Raises HeadLost; waits for as long as its driver does."""
+async def _asked(ask: Callable[[], T], lost: type[NodeLost] = HeadLost, what: str = "its head does not answer") -> T:
+    """Return Ray's answer. Raises ``lost``; waits for as long as its driver does."""
     try:
         return await asyncio.to_thread(ask)
     except (OSError, RuntimeError, exceptions.RayError) as error:
-        raise HeadLost(f"its head does not answer ({_last_line(error)})") from None
+        raise lost(f"{what} ({_last_line(error)})") from None
 
 
 def _fault_of(error: OSError | exceptions.RayError) -> Exception:
@@ -153,7 +146,7 @@ def _last_line(error: BaseException) -> str:
     return lines[-1 if "creation task" in lines[0] else 0].strip()[:200]
 
 
-def _place(node: dict[str, Any], drains: dict[str, int], rest: dict[str, dict[str, float]], here: str) -> RayNodeInfo:
+def _place(node: dict[str, Any], rest: dict[str, dict[str, float]], here: str) -> RayNodeInfo:
     key, counted = node["NodeID"], node.get("Resources", {})
     return RayNodeInfo(
         key,
@@ -162,7 +155,6 @@ def _place(node: dict[str, Any], drains: dict[str, int], rest: dict[str, dict[st
         gpus=int(counted.get("GPU", 0)),
         cpus=int(counted.get("CPU", 0)),
         free=int(rest.get(key, {}).get("CPU", 0)),  # Ray does not name what is used up
-        drains=key in drains,
         here=key == here,
     )
 

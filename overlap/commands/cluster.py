@@ -6,37 +6,35 @@ import argparse
 import shlex
 from collections.abc import Iterator
 
-from overlap.cluster.by_hand import (
-    await_node,
-    call_roll,
-    end_node,
-    find_token,
-    own_addresses,
-    read_node_state,
-    start_node,
-    token_path,
-)
+from overlap.cluster import access, by_hand
 from overlap.cluster.nodes import code_digest
+from overlap.core.errors import OverlapError
+from overlap.process.process_tree import await_end
 
 
 def up_command(args: argparse.Namespace) -> Iterator[str]:
-    """Start a node; yield what a person does next."""
-    state = start_node(args.address, args.join, args.token_file, args.words, loopback=args.loopback)
+    """Start a node; yield what a person does next. With ``--block`` wait until the node ends, and raise OverlapError
+    then.
+    """
+    state = by_hand.start_node(args.address, args.join, args.token_file, args.words, loopback=args.loopback)
     try:
         if state.head:
             yield from _head_lines(state.address)
         else:
             yield f"this machine has joined the cluster at {state.address}; `overlap cluster down` stops its node"
+        raylets = by_hand.node_processes(state, "raylet")
+        while args.block and await_end(raylets, 3600.0):
+            pass
         if args.block:
-            await_node(state)
+            raise OverlapError("the node has stopped by itself: its head may be gone")
     finally:
         if args.block:
-            end_node()
+            by_hand.end_node(state)
 
 
 def _head_lines(address: str) -> Iterator[str]:
-    token, host = shlex.quote(str(token_path())), address.rpartition(":")[0]
-    others = [other for other in own_addresses() if other != host]
+    token, host = shlex.quote(str(access.token_path())), address.rpartition(":")[0]
+    others = [other for other in access.own_addresses() if other != host]
     yield f"the head of a cluster runs at {address}; its token is in {token}"
     if not host.startswith("127."):
         yield "run on each further machine, with the same version of this package:"
@@ -50,12 +48,12 @@ def _head_lines(address: str) -> Iterator[str]:
 
 def status_command(args: argparse.Namespace) -> Iterator[str]:
     """Yield a row for each node of a cluster."""
-    state = read_node_state()
+    state = access.read_node_state()
     address = args.address or (state.address if state else "")
-    authenticated, nodes = call_roll("address", address, find_token(args.token_file, address))
+    authenticated, nodes = by_hand.call_roll("address", address, access.find_token(args.token_file, address))
     asks = "requires a token" if authenticated else "requires NO token: anyone who can connect can run code on it"
-    alive = [(cores, gpus) for _, lives, cores, gpus, *_ in nodes if lives]
-    cores, gpus = (sum(each) for each in zip((0, 0), *alive, strict=True))
+    alive = [node for node in nodes if node[1]]
+    cores, gpus = (sum(node[column] for node in alive) for column in (2, 3))
     yield f"cluster at {address}: {len(alive)} nodes, {cores} cores, {gpus} GPUs; {asks}"
     yield f"{'node':<26} {'state':<5} {'cores':>5} {'GPUs':>4}  version"
     for name, lives, cores, gpus, version, why in sorted(nodes, key=lambda node: (not node[1], node[0])):
@@ -68,9 +66,11 @@ def status_command(args: argparse.Namespace) -> Iterator[str]:
 
 def down_command(args: argparse.Namespace) -> Iterator[str]:
     """Stop the node of this machine."""
-    if (state := end_node()) is None:
+    if (state := access.read_node_state()) is None:
         yield "no node was started here by `overlap cluster up`"
-    elif state.head:
+        return
+    by_hand.end_node(state)
+    if state.head:
         yield f"the head at {state.address} has stopped; run `overlap cluster down` on the other machines, too"
     else:
         yield f"the node of the cluster at {state.address} has stopped"

@@ -303,8 +303,7 @@ class WeightUpdate:
 
 class NodeFigures(NamedTuple):
     """One node since the last report: programs ``judged`` and the seconds that they ran, and jobs that were ``lost``
-    with it and sent elsewhere. ``workers``: programs judged in parallel, 0 where the node is gone. ``clock_s``: seconds
-    by which its clock is ahead of the driver's, with an error of at most ``error_s``.
+    with it and sent elsewhere. ``workers``: programs judged in parallel, 0 where the node is gone.
     """
 
     node: str
@@ -313,8 +312,6 @@ class NodeFigures(NamedTuple):
     judged: int = 0
     run_s: float = 0.0
     lost: int = 0
-    clock_s: float = 0.0
-    error_s: float = 0.0
 
     def busy_share(self, seconds: float) -> float:
         """Share of its workers' time over ``seconds`` in which they ran programs; 0 where the node is gone."""

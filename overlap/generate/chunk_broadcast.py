@@ -34,10 +34,10 @@ async def broadcast_chunks(
 class _Broadcast:
     def __init__(self, chunks: Callable[[], AsyncGenerator[Chunk, None]], readers: int) -> None:
         self._source = chunks()
-        self._reading, self._ready = set(range(readers)), set[int]()
-        self._begun = set[int]()
-        self._next = self._promise()
-        self._drawing: asyncio.Task[None] | None = None
+        self._reading, self._ready, self._begun = set(range(readers)), set[int](), set[int]()
+        self._begins = asyncio.Event()
+        """Set when the next chunk begins to be made, which is then in ``_drawing``."""
+        self._drawing: asyncio.Future[Chunk | None] | None = None
 
     @contextmanager
     def share(self, update: WeightUpdate, reader: int) -> Iterator[WeightUpdate]:
@@ -53,10 +53,12 @@ class _Broadcast:
             raise EngineError("the other engines have gone on: these weights can be read once")
         self._begun.add(reader)
         while True:
-            coming = self._next
+            begins = self._begins
             self._ready.add(reader)
             self._draw_when_all_are_ready()
-            chunk = await asyncio.shield(coming)
+            await begins.wait()
+            assert self._drawing is not None
+            chunk = await asyncio.shield(self._drawing)
             if chunk is None:
                 return
             yield chunk
@@ -64,20 +66,12 @@ class _Broadcast:
     def _draw_when_all_are_ready(self) -> None:
         if self._reading and self._ready == self._reading:
             self._ready = set()
-            coming, self._next = self._next, self._promise()
-            self._drawing = asyncio.create_task(self._draw(coming), name="next chunk")
-
-    async def _draw(self, coming: asyncio.Future[Chunk | None]) -> None:
-        try:
-            coming.set_result(await anext(self._source, None))
-        except Exception as error:  # it is raised in the waiting calls
-            coming.set_exception(error)
-
-    @staticmethod
-    def _promise() -> asyncio.Future[Chunk | None]:
-        made: asyncio.Future[Chunk | None] = asyncio.get_running_loop().create_future()
-        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # no caller need await it
-        return made
+            self._drawing = asyncio.ensure_future(anext(self._source, None))
+            self._drawing.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # no caller need await it
+            begins, self._begins = self._begins, asyncio.Event()
+            begins.set()
 
     async def close(self) -> None:
         if self._drawing is not None:

@@ -4,34 +4,31 @@
     await engine.load(update)                         # starts the engine, opens the gate
     trajectory = await engine.generate(request)       # one sample; cancelling aborts it
 
-``service`` has the calls that go to the process, which runs ``host``.
+The process runs ``host``, which serves the calls of ``engine.VllmEngine``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
 from time import monotonic
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from overlap.config.fields import Config
 from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
-from overlap.core.errors import EngineError, OverlapError
-from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
+from overlap.core.errors import EngineError
+from overlap.generate.service import EngineSample, EngineSite, EngineSpec, Sampling
 from overlap.generate.start import READY_S, engine_environment
 from overlap.placement.seats import Placement, place_here
 from overlap.process.calls import Peer, RemoteFault
 from overlap.process.child_processes import ChildProcesses, is_vague, log_hint
 
-Params = ParamSpec("Params")
-Result = TypeVar("Result")
-
 _CALL_S, _LOAD_S = 120.0, 600.0
-_LOADING = ("connect", "abandon_weights", "replace_weights", "receive_weights", "commit_weights")
+_LOADING = ("connect", "abandon_weights", "receive_weights", "commit_weights")
 _DEADLINES_S = {"sample": None, **dict.fromkeys(_LOADING, _LOAD_S)}
 """Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other but ``open`` (``READY_S``)."""
 _DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
@@ -65,7 +62,7 @@ class EngineClient:
         site: EngineSite | None = None,
     ) -> None:
         placement = placement or place_here(cfg, learner=not standalone)
-        self._cfg, self._host, self._site = cfg, host, site or LocalSite()
+        self._cfg, self._host, self._site = cfg, host, site or EngineSite()
         self._seat = placement.engines[engine]
         name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
         self._log = log or scratch / f"{name}.log"
@@ -102,8 +99,7 @@ class EngineClient:
             raise EngineError("this engine belongs to another event loop: make one EngineClient for each loop")
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="open engine")
-            # no error is lost: every waiting call gets it
-            self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._opening.add_done_callback(self._on_open)
         with self._life.guard():
             await asyncio.shield(self._opening)  # a cancelled caller leaves it to the others
 
@@ -115,16 +111,16 @@ class EngineClient:
         await self.start()
         async with self._admitted():
             started, prompt = monotonic(), request.prompt.token_ids
-            sample = await self._ask(
-                f"request {request.id}", EngineService.sample, prompt, request.id, self._sampling(request)
-            )
+            what, sampling = f"request {request.id}", self._sampling(request)
+            sample: EngineSample = await self._ask(what, "sample", prompt, request.id, sampling)
         made = {field.name: getattr(sample, field.name) for field in fields(sample)}
         return Trajectory(request=request, started_s=started, finished_s=monotonic(), **made)
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
         """Read an answer by the engine's parsers."""
         await self.start()
-        return await self._ask("parse", EngineService.parse, text, tuple(token_ids), tools)
+        spoken: Spoken = await self._ask("parse", "parse", text, tuple(token_ids), tools)
+        return spoken
 
     async def load(self, update: WeightUpdate) -> None:
         """Pause, load a version in full, resume and open the gate.
@@ -139,12 +135,12 @@ class EngineClient:
             raise EngineError(f"a {update.backend} update for an engine that was opened for {self._spec.backend}")
         async with self._loading:
             await self._shut()
-            await self._ask("pause", EngineService.pause)
+            await self._ask("pause", "pause")
             await self._abandon()
             self._broken, self._whole = True, False
             if (meeting := update.info.get("init")) is not None and meeting != self._joined:
                 own = {"rank_offset": self._seat.first_rank} if "rank_offset" in meeting else {}  # among all engines
-                await self._ask("joining the weight transfer", EngineService.connect, dict(meeting) | own)
+                await self._ask("joining the weight transfer", "connect", dict(meeting) | own)
                 self._joined = meeting
             await self._receive(update)
             self._broken, self._whole = False, True
@@ -163,27 +159,26 @@ class EngineClient:
     async def _abandon(self) -> None:
         """Have the engine forget a load that failed, if one has."""
         if self._broken:
-            await self._ask("forgetting a load that failed", EngineService.abandon_weights)
+            await self._ask("forgetting a load that failed", "abandon_weights")
             self._broken, self._joined = False, None
 
     async def _receive(self, update: WeightUpdate) -> None:
         """The weights in one part, or in chunks of which each is loaded before the next is made."""
-        what = f"version {update.version}"
+        what, number = f"version {update.version}", 0
+        await self._ask(what, "begin_weights")
         if update.chunks is None:
             info = dict(update.info.get("update", update.info))
             async with self._site.brought(self._life, info, update.version) as found:
-                await self._ask(what, EngineService.replace_weights, found, update.version)
-            return
-        await self._ask(what, EngineService.begin_weights)
-        async with contextlib.aclosing(update.chunks()) as chunks:
-            number = 0
-            async for chunk in chunks:
-                number += 1
-                await self._ask(f"{what}, chunk {number}", EngineService.receive_weights, chunk)
-        await self._ask(what, EngineService.commit_weights, update.version)
+                await self._ask(what, "receive_weights", found)
+        else:
+            async with contextlib.aclosing(update.chunks()) as chunks:
+                async for chunk in chunks:
+                    number += 1
+                    await self._ask(f"{what}, chunk {number}", "receive_weights", chunk)
+        await self._ask(what, "commit_weights", update.version)
 
     async def _go_on(self) -> None:
-        await self._ask("resume", EngineService.resume)
+        await self._ask("resume", "resume")
         self._frozen = False
         self._gate.set()
 
@@ -194,7 +189,8 @@ class EngineClient:
             return []
         self._probes += 1
         async with self._admitted():
-            return await self._ask("probe", EngineService.prompt_logprobs, token_ids, f"probe{self._probes}")
+            found: list[float] = await self._ask("probe", "prompt_logprobs", token_ids, f"probe{self._probes}")
+            return found
 
     async def sleep(self) -> None:
         """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing. Requests
@@ -206,7 +202,7 @@ class EngineClient:
             await self._shut()
             self._whole = False  # weights are sent anew
             await self._abandon()  # it has layers without memory, which cannot sleep
-            await self._ask("sleep", EngineService.sleep)
+            await self._ask("sleep", "sleep")
             self._awake.clear()
 
     async def wake(self, part: Part) -> None:
@@ -219,7 +215,7 @@ class EngineClient:
         if part == "cache" and self._inside and not self._whole:  # vLLM would go on with what it has kept
             raise EngineError("requests are kept in an engine without whole weights: load a version before it wakes")
         if part not in self._awake:
-            await self._ask(f"waking the {part}", EngineService.wake, part)
+            await self._ask(f"waking the {part}", "wake", part)
             self._awake.add(part)
         if part == "cache" and self._whole:
             await self._go_on()
@@ -247,16 +243,17 @@ class EngineClient:
                 await self._peer.close()
 
     async def _open(self) -> None:
-        """Start the host and have it open the engine. An engine that did not start is not tried again."""
-        try:
-            title, device = f"the {self._life.name} process", self._spec.device
-            self._peer = await self._site.start(self._life, title, self._host, engine_environment(device), self._seat)
-            await self._ask("start", EngineService.open, self._spec)
-            if self._spec.load_weights:
-                self._gate.set()
-        except OverlapError as error:
+        """Start the host and have it open the engine."""
+        title, device = f"the {self._life.name} process", self._spec.device
+        self._peer = await self._site.start(self._life, title, self._host, engine_environment(device), self._seat)
+        await self._ask("start", "open", self._spec)
+        if self._spec.load_weights:
+            self._gate.set()
+
+    def _on_open(self, opening: asyncio.Task[None]) -> None:
+        """An engine that did not start is not tried again."""
+        if not opening.cancelled() and isinstance(error := opening.exception(), Exception):
             self._life.fail(error)
-            raise
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[None]:
@@ -286,29 +283,22 @@ class EngineClient:
         tokens = min(model.response_tokens, room, request.max_tokens or room)
         return Sampling(temperature, tokens, (*rollout.stop, *request.stop), request.group, seed, request.top_p)
 
-    async def _ask(
-        self,
-        what: str,
-        call: Callable[Concatenate[Any, Params], Awaitable[Result]],
-        *args: Params.args,
-        **kwargs: Params.kwargs,
-    ) -> Result:
-        """Make a call of ``EngineService``; any failure becomes an EngineError that says ``what`` was asked.
+    async def _ask(self, what: str, name: str, *args: Any) -> Any:
+        """Call ``name`` of the engine's process; any failure becomes an EngineError that says ``what`` was asked.
 
         An engine that does not answer in time is as good as dead, and is ended.
         """
         self._life.check()
         assert self._peer is not None
-        name = call.__name__
         try:
             open_s = READY_S[self._spec.device] + 30
             async with asyncio.timeout(open_s if name == "open" else _DEADLINES_S.get(name, _CALL_S)):
-                answer: Result = await self._peer.call(name, *args)
-                return answer
-        except TimeoutError:
-            error = EngineError(f"{what}: the engine did not answer in time{log_hint(self._log)}")
-            self._life.fail(error)
+                return await self._peer.call(name, *args)
+        except (TimeoutError, RemoteFault) as fault:
+            late = isinstance(fault, TimeoutError)
+            said = "the engine did not answer in time" if late else str(fault)
+            where = log_hint(self._log) if late or is_vague(said) else f"; see {self._log}"
+            error = EngineError(f"{what}: {said}{where}")
+            if late:
+                self._life.fail(error)
             raise error from None
-        except RemoteFault as error:
-            where = log_hint(self._log) if is_vague(str(error)) else f"; see {self._log}"
-            raise EngineError(f"{what}: {error}{where}") from None

@@ -1,37 +1,20 @@
 """All that we call of vLLM; what vLLM calls of ours, inside its workers, is in ``receive`` and ``worker_patches``.
 
-``open_engine`` looks once, with ``inspect.signature``, whether vLLM has the shape that is called here, and raises
-:class:`~overlap.core.errors.EngineError` where it has another. vLLM itself is imported then, not before. Runs in
-the host.
+Runs in the host, where ``start.open_engine`` makes it.
 """
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import json
-import os
-import shutil
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Any, cast, get_args
 
-from overlap.config.rollout import EpisodeConfig
 from overlap.core import Finish, Part, Spoken, VersionSpan
-from overlap.core.errors import ConfigError, EngineError, one_line, raise_all
-from overlap.generate.bind_to_parent import fork_one_process
-from overlap.generate.options import REFUSED
-from overlap.generate.service import ADAPTER_ID, TRANSFERS, EngineSample, EngineSpec, Sampling
-from overlap.generate.start import engine_args, kv_bytes
-from overlap.policy.adapted import adapted_layers
+from overlap.core.errors import ConfigError, EngineError, one_line
+from overlap.generate.service import ADAPTER_ID, EngineSample, EngineSpec, Sampling
 
-_PARSERS = {
-    "tool_parser": ("vllm.tool_parsers", "ToolParserManager"),
-    "reasoning_parser": ("vllm.reasoning", "ReasoningParserManager"),
-}
 _TAIL_TOKENS, _END_TOKENS = 4, 64
 _ADAPTER = "adapter"
 _FIRST = -(2**31)  # before all groups: a probe's caller waits for the answer
@@ -39,49 +22,11 @@ _FIRST = -(2**31)  # before all groups: a probe's caller waits for the answer
 TAGS: Mapping[Part, str] = {"weights": "weights", "cache": "kv_cache"}
 """Parts that wake separately, by vLLM's names. It wakes whatever else sleeps with the first of them."""
 
-_NAMES: Mapping[str, tuple[str, ...]] = {
-    "transformers": ("AutoConfig",),
-    "vllm": ("AsyncEngineArgs", "SamplingParams", "TokensPrompt"),
-    "vllm.config": ("WeightTransferConfig",),
-    "vllm.distributed.weight_transfer.base": ("WeightTransferInitRequest", "WeightTransferUpdateRequest"),
-    "vllm.lora.request": ("LoRARequest",),
-    "vllm.model_executor.models": ("ModelRegistry", "supports_lora"),
-    "vllm.platforms": ("current_platform",),
-    "vllm.sampling_params": ("RequestOutputKind",),
-    "vllm.utils.ompmultiprocessing": ("OMPProcessManager",),
-    "vllm.v1.core.sched.async_scheduler": ("AsyncScheduler",),
-    "vllm.v1.engine.async_llm": ("AsyncLLM",),
-    "vllm.v1.request": ("Request",),
-}
-_WAY_OUT = "install the vLLM that requirements/ names"
-
-CALLS: Mapping[str, tuple[str, ...]] = {
-    "from_vllm_config": ("vllm_config", "disable_log_stats"),
-    "generate": ("prompt", "sampling_params", "request_id", "priority", "lora_request"),
-    "pause_generation": ("mode", "clear_cache"),
-    "resume_generation": (),
-    "init_weight_transfer_engine": ("request",),
-    "start_weight_update": (),
-    "update_weights": ("request",),
-    "finish_weight_update": ("weight_version",),
-    "update_weight_version": ("new_version",),
-    "reset_prefix_cache": ("reset_running_requests",),
-    "collective_rpc": ("method", "args"),
-    "sleep": ("level", "mode"),
-    "wake_up": ("tags",),
-    "get_tokenizer": (),
-}
-"""Methods of ``AsyncLLM`` that are called, and the parameters that are passed by name."""
-SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
-    "add_request": ("request",),
-    "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
-}
-"""Methods that our scheduler (``scheduler``) overrides, and their parameters."""
-
 
 class VllmEngine:
-    """A running ``AsyncLLM``. Its public coroutines are the calls of ``EngineService``, which says what they do; they
-    raise what vLLM raises, and belong to the event loop that awaits the first of them.
+    """A running ``AsyncLLM``. Its public coroutines are the calls that ``EngineClient`` makes to the engine's process;
+    they raise what vLLM raises, and belong to the event loop that awaits the first of them. Arguments and results are
+    pickled.
     """
 
     def __init__(self, llm: Any, vllm: Any, spec: EngineSpec, on_cpu: bool) -> None:
@@ -100,6 +45,7 @@ class VllmEngine:
             await self._llm.update_weight_version("0")
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
+        """Sample one response to a prompt of token ids; cancelling aborts it."""
         # Behind a prompt that ends inside a character vLLM would find stop strings in the prompt, too.
         inside = bool(sampling.stop) and self._decode(prompt[-_END_TOKENS:]).endswith("\ufffd")
         stop = () if inside else sampling.stop
@@ -150,10 +96,11 @@ class VllmEngine:
         )
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """Read an answer by the engine's parsers; ``tools`` are those of the request, a JSON list."""
         return self._reader.read(text, token_ids, tools)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
-        # vLLM reads no prefix cache for these.
+        """Log-probs [T-1] of tokens 1..T-1 at the temperature of the rollouts; vLLM reads no prefix cache for these."""
         params = self._vllm.SamplingParams(
             max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._vllm.RequestOutputKind.FINAL_ONLY
         )
@@ -168,27 +115,31 @@ class VllmEngine:
         raise EngineError(f"request {id} ended without an output")
 
     async def connect(self, init_info: Mapping[str, Any]) -> None:
+        """Join the weight transfer; with a collective backend this waits for the learner."""
         request = self._vllm.WeightTransferInitRequest(init_info=dict(init_info))
         await self._llm.init_weight_transfer_engine(request)
 
     async def pause(self) -> None:
+        """Freeze requests that are running, with their KV cache; new requests wait for ``resume``."""
         await self._llm.pause_generation(mode="keep", clear_cache=False)
 
     async def resume(self) -> None:
         await self._llm.resume_generation()
 
-    async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
-        await self.begin_weights()
-        await self.receive_weights(update_info)
-        await self.commit_weights(version)
-
     async def begin_weights(self) -> None:
+        """Expect a full set of weights, in one part or more, each of which is copied by the end of ``receive_weights``.
+        The engine must be paused.
+        """
         await self._llm.start_weight_update()
 
     async def receive_weights(self, update_info: Mapping[str, Any]) -> None:
         await self._llm.update_weights(self._vllm.WeightTransferUpdateRequest(update_info=dict(update_info)))
 
     async def commit_weights(self, version: int) -> None:
+        """Use the received weights as ``version``. What was computed under other weights is computed anew when it is
+        needed; with ``rollout.in_flight=keep`` this holds only for requests that wait, and requests that run keep their
+        KV cache. An engine that shares GPUs drops its cache when it wakes.
+        """
         await self._llm.finish_weight_update(str(version))
         if not self._spec.sleeps and not await self._forget():
             raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")
@@ -199,14 +150,17 @@ class VllmEngine:
         return bool(await self._llm.reset_prefix_cache(reset_running_requests=not keeps))
 
     async def abandon_weights(self) -> None:
+        """Drop what was received of a load that failed, so that the next load begins as the first one did."""
         await self._llm.collective_rpc("overlap_abandon_weights")
 
     async def sleep(self) -> None:
+        """Give up the memory. Running requests go on after ``wake`` with a KV cache that is computed anew."""
         # Weights are dropped (level 2) where a learner sends all of them before they are used. Level 1 keeps weights
         # that have an adapter in pinned memory of the host.
         await self._llm.sleep(level=1 if self._spec.takes_adapter else 2, mode="keep")
 
     async def wake(self, part: Part) -> None:
+        """Take memory for a part. With the last part the engine resumes by itself."""
         # First, for vLLM goes on with the requests that it has kept as soon as its cache is awake.
         if part == "cache" and not await self._forget():
             raise EngineError("vLLM did not forget what its KV cache held before it slept")
@@ -254,10 +208,8 @@ class AnswerReader:
 
 
 def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
-    try:
-        from vllm.parser import ParserManager
-    except ImportError as error:
-        raise EngineError(f"vLLM's parsers cannot be used: {error}; {_WAY_OUT}") from error
+    from vllm.parser import ParserManager
+
     names = {"tool_parser_name": tool_parser or None, "reasoning_parser_name": reasoning_parser or None}
     try:
         return ParserManager.get_parser(**names, enable_auto_tools=True, tokenizer=tokenizer)
@@ -265,110 +217,6 @@ def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
         field, value = ("tool_parser", tool_parser) if tool_parser else ("reasoning_parser", reasoning_parser)
         reason = one_line(error, 200)
         raise ConfigError(f"episode.{field}", value, f'{reason}; use a parser that suits the policy, or ""') from error
-
-
-def open_engine(spec: EngineSpec) -> VllmEngine:
-    """Import vLLM and start an engine, in the running event loop. Blocks for seconds, and changes this process.
-
-    Raises EngineError where vLLM has another shape than the one known here, and ConfigError for a device that it lacks.
-    """
-    if spec.device == "cpu":
-        # vLLM compiles one small function also when it runs eagerly, for 10 s in the first batch, to save 2 ms in each.
-        os.environ["TORCH_COMPILE_DISABLE"] = "1"
-        if shutil.which("lscpu") is None:
-            raise EngineError(
-                "vLLM reads the processor's cores by lscpu, and there is none on the PATH: install util-linux"
-            )
-    vllm = _import()
-    check_shape(vllm.AsyncLLM, CALLS)
-    if spec.cfg.rollout.in_flight == "keep":
-        check_shape(vllm.AsyncScheduler, SCHEDULER_CALLS)
-        check_shape(vllm.Request, {"update_block_hashes": ()})
-    on_cpu = vllm.current_platform.is_cpu()
-    if spec.device == ("cuda" if on_cpu else "cpu"):
-        raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use that, or set up again")
-    cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
-    args = engine_args(spec, cache if on_cpu else 0)
-    if spec.takes_adapter:
-        args["lora_target_modules"] = adapted_layers(spec.policy)  # else the embeddings', too
-    args = _accepted(vllm.AsyncEngineArgs, args, spec.cfg.rollout.engine)
-    args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
-    config = _configured(vllm.AsyncEngineArgs, args, spec.cfg.rollout.engine)
-    check_parsers(spec.cfg.episode)
-    if spec.takes_adapter:
-        check_family(vllm, config.model_config, spec.cfg.learn.lora_rank)
-    if on_cpu and spec.cfg.rollout.tensor_parallel == 1:
-        fork_one_process(config.parallel_config, vllm.OMPProcessManager(config).cpu_lists[:1])
-    return VllmEngine(vllm.AsyncLLM.from_vllm_config(config, disable_log_stats=True), vllm, spec, on_cpu)
-
-
-def check_parsers(episode: EpisodeConfig) -> None:
-    """Raise ConfigError for a parser that vLLM does not have."""
-    for field, (module, manager) in _PARSERS.items():
-        if name := getattr(episode, field):
-            known = getattr(import_module(module), manager).list_registered()
-            if name not in known:
-                way_out = _nearest(name, known) or f"it has {', '.join(sorted(known))}"
-                raise ConfigError(f"episode.{field}", name, f"vLLM has no such parser; {way_out}")
-
-
-def check_family(vllm: Any, model: Any, rank: int) -> None:
-    """Raise ConfigError where vLLM has no place for adapters in the class that it has for a policy."""
-    kind, _ = vllm.ModelRegistry.resolve_model_cls(model.architectures, model)
-    if not vllm.supports_lora(kind):
-        way_out = f"vLLM takes no adapters for {kind.__name__}: use 0, which trains all weights"
-        raise ConfigError("learn.lora_rank", rank, way_out)
-
-
-def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise EngineError unless ``owner`` has these methods with these parameters."""
-    for name, wanted in calls.items():
-        method = getattr(owner, name, None)
-        if method is None:
-            raise EngineError(f"this vLLM has no {owner.__name__}.{name}; {_WAY_OUT}")
-        known = inspect.signature(method).parameters
-        if missing := [p for p in wanted if p not in known]:
-            raise EngineError(f"{owner.__name__}.{name} takes no {', '.join(missing)} here; {_WAY_OUT}")
-
-
-def _import() -> SimpleNamespace:
-    """The names of vLLM that are used here. EngineError where one is missing."""
-    try:
-        found = {name: getattr(import_module(module), name) for module, names in _NAMES.items() for name in names}
-    except (ImportError, AttributeError) as error:
-        raise EngineError(f"vLLM cannot be used: {error}; run scripts/setup.sh") from error
-    return SimpleNamespace(**found)
-
-
-def _accepted(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises ConfigError for options that vLLM does not have, EngineError for arguments of ours."""
-    known = inspect.signature(kind).parameters.keys()
-    own, other = known - REFUSED.keys(), "use one of its engine arguments, directly in rollout.engine"
-    unknown = [
-        ConfigError(f"rollout.engine.{name}", options[name], f"vLLM has no such option; {_nearest(name, own) or other}")
-        for name in sorted(options.keys() - known)
-    ]
-    raise_all(unknown)
-    if missing := sorted(args.keys() - known):
-        raise EngineError(f"{kind.__name__} takes no {', '.join(missing)} here; {_WAY_OUT}")
-    return args
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
-    return f"did you mean {near[0]}?" if near else ""
-
-
-def _configured(kind: Any, args: dict[str, Any], options: Mapping[str, Any]) -> Any:
-    """vLLM's configuration. Raises ConfigError for options that it refuses."""
-    try:
-        return kind(**args).create_engine_config()
-    except Exception as error:  # whatever vLLM raises about the values that it is given
-        if not options:
-            raise
-        pydantic = error.errors() if hasattr(error, "errors") else ()
-        told = "; ".join(": ".join((*map(str, one["loc"]), one["msg"])) for one in pydantic) or error
-        raise ConfigError("rollout.engine", dict(options), f"vLLM refuses it: {one_line(told, 300)}") from error
 
 
 def _stop_end(text: str, stop: Sequence[str]) -> int | None:

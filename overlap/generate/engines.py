@@ -18,8 +18,7 @@ from overlap.core import Generator, Part, Request, Spoken, Trajectory, WeightUpd
 from overlap.core.aio import unwrapped
 from overlap.core.errors import EngineError, EngineLost
 from overlap.generate.chunk_broadcast import broadcast_chunks
-from overlap.generate.restart import RESTARTS, EngineChanges, EngineSlot, RestartPolicy
-from overlap.generate.routing import EngineRouting, idlest
+from overlap.generate.restart import RESTARTS, EngineChanges, EngineRouting, EngineSlot, RestartPolicy, idlest
 
 Result = TypeVar("Result")
 
@@ -178,11 +177,7 @@ class Engines:
 
     async def wait_dead(self) -> None:
         """Raise the cause when an engine has died for good; return when the engines are closed."""
-        try:
-            await self._changes.until(lambda: None)
-        except Exception:
-            if self._changes.died:
-                raise
+        await self._changes.wait_end()
 
     def pids(self) -> tuple[int, ...]:
         """Processes of all engines that are alive, also during their start."""
@@ -203,13 +198,13 @@ class Engines:
         """Start the engines, at the first call of any method that needs one."""
         self._changes.check()
         if not self._lives:
-            self._lives = [asyncio.create_task(self._live(slot), name=f"engine {slot.index}") for slot in self._slots]
+            self._lives = [asyncio.create_task(slot.live(), name=f"engine {slot.index}") for slot in self._slots]
+            for life in self._lives:
+                life.add_done_callback(self._on_end)
 
-    async def _live(self, slot: EngineSlot) -> None:
-        try:
-            await slot.live()
-        except Exception as error:  # whatever it is, all waiting calls get it
-            self._changes.end(error, died=True)
+    def _on_end(self, life: asyncio.Task[None]) -> None:
+        if not life.cancelled() and isinstance(error := life.exception(), Exception):
+            self._changes.end(error, died=True)  # whatever it is, all waiting calls get it
 
     def _ready(self) -> list[EngineSlot]:
         """Engines that have the version; none while others are still loading it."""

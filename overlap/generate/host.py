@@ -8,7 +8,7 @@ importing it binds that process to its parent.
 
 import asyncio
 import os
-from typing import Any, NoReturn
+from typing import Any
 
 from overlap.core.errors import OverlapError
 from overlap.generate.bind_to_parent import enter_engine_process
@@ -23,7 +23,7 @@ _CAUSE_S = 0.2  # processes of an engine die one after the other: the first to h
 
 
 class EngineHost(CallServer):
-    """Answers the calls of ``EngineService``."""
+    """Answers the calls of ``EngineClient``: ``open`` itself, the others by the engine."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         super().__init__(writer, (OverlapError,))
@@ -40,8 +40,8 @@ class EngineHost(CallServer):
         return super().failed(error)
 
     async def open(self, spec: EngineSpec) -> None:
-        """See ``EngineService``."""
-        from overlap.generate.engine import open_engine
+        """Start the engine."""
+        from overlap.generate.start import open_engine
 
         self._engine = open_engine(spec)
         self._watch()
@@ -80,11 +80,5 @@ class EngineHost(CallServer):
         self.send(RemoteReply(0, "dead", text))
 
 
-def serve_engine(kind: type[EngineHost] = EngineHost) -> NoReturn:
-    """Serve on the socket whose descriptor is the first argument, until the driver hangs up."""
-
-    serve_until_hung_up(kind)
-
-
 if __name__ == "__main__":
-    serve_engine()
+    serve_until_hung_up(EngineHost)

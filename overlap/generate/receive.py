@@ -2,6 +2,10 @@
 
 Consumes the description of a :class:`~overlap.core.WeightUpdate` of backend ``shm``; produces loaded weights, or an
 error and a model that a full load repairs. Importing it registers our backends, and puts ``worker_patches`` in place.
+
+An adapter (LoRA) replaces the one that every request names, in its place, by the same transfers:
+
+    start ──▶ AdapterIntake replaces the model ──▶ load_weights, once or more ──▶ place
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import math
 import mmap
 import os
 import pickle
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +26,16 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine, IPCWeightTransferUpdateInfo
 from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
+from vllm.lora.lora_model import LoRAModel
+from vllm.lora.peft_helper import PEFTHelper
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from overlap.generate.adapter import AdapterIntake, expect_adapter, place_adapter, takes_adapter
 from overlap.generate.bind_to_parent import enter_engine_process
-from overlap.generate.service import TRANSFERS
+from overlap.generate.service import ADAPTER_ID, TRANSFERS
 from overlap.generate.worker_patches import patch_worker, probe_at
+from overlap.weights.full import ADAPTER_SCALE
 
 enter_engine_process()
 
@@ -103,20 +110,27 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
         """Nothing is held between updates."""
 
 
-class IpcEngine(IPCWeightTransferEngine):
-    """vLLM's CUDA IPC engine; the memory handles come pickled, because they travel from process to process twice."""
+class AdapterTransfer:
+    """Mixed into an engine of vLLM, before it: it transfers an adapter where the model has a place for one."""
 
     def start_weight_update(self) -> None:
         """Expect an adapter or all weights."""
         if not expect_adapter(self):
-            super().start_weight_update()
+            super().start_weight_update()  # type: ignore[misc]
+
+    def finish_weight_update(self) -> None:
+        """Use what has come."""
+        if not place_adapter(self):
+            super().finish_weight_update()  # type: ignore[misc]
+
+
+class IpcEngine(AdapterTransfer, IPCWeightTransferEngine):
+    """vLLM's CUDA IPC engine; the memory handles come pickled, because they travel from process to process twice."""
 
     def finish_weight_update(self) -> None:
         """Use what has come, and close the sender's memory."""
-        if place_adapter(self):
-            self._packed_importer.close()
-        else:
-            super().finish_weight_update()
+        super().finish_weight_update()
+        self._packed_importer.close()
 
     def abandon(self) -> None:
         """Close the sender's memory, and count no layer's weights together with those of the next update."""
@@ -129,18 +143,8 @@ class IpcEngine(IPCWeightTransferEngine):
         return super().parse_update_info(rest | {"ipc_handles": handles})
 
 
-class NcclEngine(NCCLWeightTransferEngine):
+class NcclEngine(AdapterTransfer, NCCLWeightTransferEngine):
     """vLLM's NCCL engine, which joins a group again after one that failed."""
-
-    def start_weight_update(self) -> None:
-        """Expect an adapter or all weights."""
-        if not expect_adapter(self):
-            super().start_weight_update()
-
-    def finish_weight_update(self) -> None:
-        """Use what has come."""
-        if not place_adapter(self):
-            super().finish_weight_update()
 
     def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
         """Join another group than before."""
@@ -169,6 +173,75 @@ def _view(memory: mmap.mmap, name: str, dtype: str, shape: list[int], offset: in
     if offset < 0 or offset + count * kind.itemsize > len(memory):
         raise ValueError(f"{name} reaches beyond the {len(memory)} bytes that were sent")
     return name, torch.frombuffer(memory, dtype=kind, count=count, offset=offset).view(shape)
+
+
+class AdapterIntake:
+    """The received part of an adapter, until all of it is there; nothing of the model changes before that."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._tensors = model, dict[str, torch.Tensor]()
+
+    def load_weights(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Copy them: the sender's memory is used again."""
+        self._tensors |= {name: tensor.to("cpu", copy=True) for name, tensor in tensors}
+
+    def place(self) -> None:
+        """Replace the adapter. RuntimeError where a layer's is missing, or belongs to no layer."""
+        manager = self._model.lora_manager
+        adapter = _adapter(self._model, self._tensors, manager.lora_config.lora_dtype)
+        manager.remove_adapter(ADAPTER_ID)
+        manager.add_adapter(adapter)  # which puts queries, keys and values together, as the layer has them
+        wanted, found = set(manager.modules), {name for name, lora in adapter.loras.items() if _is_whole(lora)}
+        if wanted != found:
+            manager.remove_adapter(ADAPTER_ID)
+            odd = sorted(wanted ^ found)
+            what = f"the adapters of {len(odd)} layers were not sent, or have no place here ({odd[0]})"
+            raise RuntimeError(f"{what}: train all weights (learn.lora_rank=0)")
+        manager.activate_adapter(ADAPTER_ID)
+
+
+def takes_adapter(model: Any) -> bool:
+    """Return whether a model of vLLM has a place for adapters."""
+    return hasattr(model, "lora_manager")
+
+
+def expect_adapter(engine: Any) -> bool:
+    """Have a weight transfer engine receive an adapter, if its model has a place for one; return whether it has one."""
+    if takes := takes_adapter(engine.model):
+        engine.set_weight_update_target(AdapterIntake(engine.model), engine.model_config)
+    return takes
+
+
+def place_adapter(engine: Any) -> bool:
+    """Use the adapter that a weight transfer engine has received, if it was to receive one; return whether it was.
+    Raises as ``AdapterIntake.place``.
+    """
+    takes = isinstance(engine.model, AdapterIntake)
+    if takes:
+        engine.model.place()
+        if engine.device.type != "cpu":
+            torch.accelerator.synchronize()
+    return takes
+
+
+def _is_whole(lora: Any) -> bool:
+    """Return whether both halves of a layer's adapter are there; of a joint layer (queries, keys, values) all."""
+    halves = [half if isinstance(half, list) else [half] for half in (lora.lora_a, lora.lora_b)]
+    return all(part is not None for half in halves for part in half)
+
+
+def _adapter(model: Any, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> LoRAModel:
+    rank = next((len(tensor) for name, tensor in tensors.items() if ".lora_A." in name), 0)
+    mapper = getattr(model, "hf_to_vllm_mapper", None)
+    return LoRAModel.from_lora_tensors(
+        ADAPTER_ID,
+        tensors,
+        PEFTHelper(r=rank, lora_alpha=int(ADAPTER_SCALE * rank), target_modules=[]),
+        device="cpu",
+        dtype=dtype,
+        weights_mapper=mapper and mapper.get_rename_mapper(),
+        skip_prefixes=getattr(model, "lora_skip_prefixes", None),
+    )
 
 
 class WorkerExtension:

@@ -1,4 +1,4 @@
-"""One engine after the other in a place: when one has died the next is started, within limits.
+"""The places of engines: one engine after the other in each, within limits, and which of them a request goes to.
 
     serving ──death──▶ close it, back off ──▶ start the next ──▶ weights are wanted ──load──▶ serving
 
@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from overlap.core import Generator
+from overlap.core import Generator, Request
 from overlap.core.errors import ClusterLost, EngineError, OverlapError
 
 Found = TypeVar("Found")
 
+SKEW, SLACK = 1.2, 2.0
+"""An episode stays on an engine that has up to ``SKEW`` times the requests of the idlest, and ``SLACK`` more: computing
+its past anew elsewhere costs more than a short wait, and less than a queue."""
+REMEMBERED = 10_000
+"""Largest number of episodes whose engine is known: no call reports the end of an episode."""
 _LONGEST_S = 60.0  # back-off
 _NOTICE_S = 2.0  # the calls of an engine may fail a moment before its death is known
 
@@ -30,14 +36,12 @@ class RestartPolicy:
 
     A request is sent to ``sends`` engines at most, the first included. Before the n-th restart of a window
     ``back_off_s`` passes, doubled n - 1 times, but never more than a minute.
-    ``weights_s`` is how long a new engine waits for weights.
     """
 
     restarts: int = 3
     window_s: float = 3600.0
     sends: int = 3
     back_off_s: float = 1.0
-    weights_s: float = 1800.0
 
 
 RESTARTS = RestartPolicy()
@@ -47,9 +51,9 @@ class EngineChanges:
     """Wakes the calls that wait for a change of the engines, until an end: a final death, or that they were closed."""
 
     def __init__(self) -> None:
-        self._changed = asyncio.Event()
+        self._changed, self._ended = asyncio.Event(), asyncio.Event()
         self._cause: Exception | None = None
-        self.died = False
+        self._died = False
 
     def notify(self) -> None:
         """Have all waiting calls check their condition again."""
@@ -59,13 +63,20 @@ class EngineChanges:
     def end(self, cause: Exception, *, died: bool) -> None:
         """Raise ``cause`` in all waiting calls; the first cause stays."""
         if self._cause is None:
-            self._cause, self.died = cause, died
+            self._cause, self._died = cause, died
+            self._ended.set()
             self.notify()
 
     def check(self) -> None:
         """Raise the cause of the end, if it has come."""
         if self._cause is not None:
             raise copy.copy(self._cause) from self._cause.__cause__
+
+    async def wait_end(self) -> None:
+        """Raise the cause of the end when it is a death; return when the engines are closed."""
+        await self._ended.wait()
+        if self._died:
+            self.check()
 
     async def until(self, found: Callable[[], Found | None]) -> Found:
         """The first result of ``found`` that is true. Raises the cause of the end."""
@@ -98,7 +109,6 @@ class EngineSlot:
     ) -> None:
         self.index, self._make, self._policy, self._changes = index, make, policy, changes
         self._serving, self._notify, self._watch = serving, notify, watch
-        self._weights_s = (policy or RESTARTS).weights_s
         self.engine = make()
         self.up, self.awake, self.needs_weights = False, True, False
         self.version: int | None = 0 if serving else None
@@ -115,11 +125,10 @@ class EngineSlot:
     async def live(self) -> None:
         """Serve until the engine is closed; raises the cause of a death that is final."""
         await self.engine.start()
-        cause = await self._serve()
-        while cause is not None:
+        while (cause := await self._death()) is not None:
             await self._bury(cause)
             await self._changes.until(lambda: self.awake)
-            cause = await self._begin()
+            self.engine = self._make()
 
     async def is_dead(self, engine: Generator) -> bool:
         """Return whether ``engine``, which has failed, has died; it gets no request then."""
@@ -134,27 +143,29 @@ class EngineSlot:
             self.version = None
         return dead
 
-    async def _serve(self) -> EngineError | None:
-        """Return the error that the engine died of; None when it is closed."""
-        self.up = True
-        if self._serving:
-            self.version = 0
-        self._changes.notify()
-        overdue = asyncio.get_running_loop().call_later(self._weights_s, self._give_up)
+    async def _death(self) -> OverlapError | None:
+        """Serve, and return what the engine died of; None when it is closed. Any but the first is started before."""
         try:
+            if self._deaths:
+                await self._start_next()
+            self.up, self.version = True, 0 if self._serving else None
+            self._changes.notify()
             await self.engine.wait_dead()
-        except EngineError as error:
+        except OverlapError as error:
             return error
         finally:
-            overdue.cancel()
             self.up, self.version = False, None
         return None
 
-    def _give_up(self) -> None:
-        if self.needs_weights:
-            self._changes.end(EngineError(f"a new engine got no weights within {self._weights_s:g} s"), died=True)
+    async def _start_next(self) -> None:
+        try:
+            await self.engine.start()
+        finally:
+            for pid in self.engine.pids():
+                self._watch(pid)
+        self.restarts += 1
 
-    async def _bury(self, cause: EngineError) -> None:
+    async def _bury(self, cause: OverlapError) -> None:
         """Count a death, make room for the next engine, and back off. Raises the cause of a death that is final."""
         policy, now = self._policy, asyncio.get_running_loop().time()
         self.died_s = now if self.died_s is None else self.died_s
@@ -174,15 +185,62 @@ class EngineSlot:
         await self.engine.close()
         await asyncio.sleep(min(policy.back_off_s * 2 ** (count - 1), _LONGEST_S))
 
-    async def _begin(self) -> EngineError | None:
-        """Start the next engine and serve with it; the result is what it died of."""
-        self.engine = self._make()
+
+def idlest(ready: Sequence[EngineSlot]) -> EngineSlot | None:
+    """The engine with the fewest requests, if any is ready."""
+    return min(ready, key=lambda slot: (slot.requests, slot.index), default=None)
+
+
+class EngineRouting:
+    """Keeps a group together, and an episode where its past is.
+
+    ``homes`` has the engine of each group of which requests are in an engine, ``members`` the number of these.
+    ``moved`` counts episodes that left the engine with their past for one that had less to do.
+    """
+
+    def __init__(self) -> None:
+        self.members = Counter[int]()
+        self.homes: dict[int, EngineSlot] = {}
+        self._episodes: OrderedDict[tuple[int, int], EngineSlot] = OrderedDict()
+        self.moved = 0
+
+    def choose(self, request: Request, ready: Sequence[EngineSlot]) -> EngineSlot | None:
+        """The engine for a request, if any is ready."""
+        if (free := idlest(ready)) is None:
+            return None
+        if request.turn:
+            return self._of_episode(request, ready, free)
+        if (home := self.homes.get(request.group)) not in ready:
+            home = self.homes[request.group] = free
+        return home
+
+    @contextmanager
+    def counted(self, slot: EngineSlot, request: Request) -> Iterator[None]:
+        """Count a request among those of an engine, and of its group, for as long as the context lasts."""
+        slot.requests += 1
+        self.members[request.group] += 1
         try:
-            await self.engine.start()
-        except OverlapError as error:
-            return error if isinstance(error, EngineError) else EngineError(str(error))
+            yield
         finally:
-            for pid in self.engine.pids():
-                self._watch(pid)
-        self.restarts += 1
-        return await self._serve()
+            slot.requests -= 1
+            self.members[request.group] -= 1
+            if not self.members[request.group]:
+                del self.members[request.group]
+                self.homes.pop(request.group, None)
+
+    def forget_episodes(self) -> None:
+        """New weights leave no cache of any episode's past."""
+        self._episodes.clear()
+
+    def _of_episode(self, request: Request, ready: Sequence[EngineSlot], free: EngineSlot) -> EngineSlot:
+        """Return the engine that has the episode's past cached, or its group's prompt, unless it is much busier."""
+        known = self._episodes.pop(request.place, None)
+        home = known or self.homes.get(request.group, free)
+        if home not in ready or home.requests > SKEW * free.requests + SLACK:
+            self.moved += known is not None
+            home = free
+        self.homes.setdefault(request.group, home)
+        self._episodes[request.place] = home
+        if len(self._episodes) > REMEMBERED:
+            self._episodes.popitem(last=False)
+        return home

@@ -17,13 +17,13 @@ from vllm.v1.sample import rejection_sampler
 
 IDLE_S = 0.002
 """Seconds for which an idle worker polls for work without a pause; then it sleeps until it is woken."""
-_RELOAD = "vllm.model_executor.model_loader.reload.layerwise"
 
 
 def patch_worker() -> None:
     """Before a worker makes its queues and its model."""
     sleep_when_idle()
-    logging.getLogger(_RELOAD).addFilter(DemoteReloadWarnings())
+    # It warns at every load of layers without weights of their own; the parity check says whether a load was whole.
+    logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
     if current_platform.is_cpu():
         put_in_place(PunicaWrapperCPU, "add_lora_linear", add_one_adapter)
         put_in_place(rejection_sampler, "expand_batch_to_tokens", expand_to_tokens)
@@ -49,19 +49,6 @@ def sleep_when_idle(condition: Any = SpinCondition) -> None:
     if list(inspect.signature(init).parameters)[-1:] != ["busy_loop_s"] or init.__defaults__ not in ((1,), (IDLE_S,)):
         raise RuntimeError(f"this vLLM's {condition.__name__} waits in a way that is not known here")
     init.__defaults__ = (IDLE_S,)
-
-
-class DemoteReloadWarnings(logging.Filter):
-    """Makes "Failed to load weights" of vLLM's reload a message for debugging: it comes at every load, for layers that
-    have no weights of their own (rotary embeddings, a tied output layer) and keep what they have. Whether a load was
-    whole is measured by the parity check.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not (record.levelno == logging.WARNING and "Failed to load weights" in str(record.msg)):
-            return True
-        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
-        return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
 def add_one_adapter(

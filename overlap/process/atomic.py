@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from overlap.core.errors import RunDirError
@@ -27,9 +27,9 @@ def guarded(path: Path) -> Iterator[None]:
     """Turn an OSError about ``path`` into a one-line RunDirError."""
     try:
         yield
-    except RunDirError:
-        raise
     except OSError as exc:
+        if isinstance(exc, RunDirError):
+            raise
         reason = exc.strerror or str(exc)
         way_out = "free disk space or choose another place"
         raise RunDirError(f"cannot write {path}: {reason}; {way_out}") from exc
@@ -120,15 +120,12 @@ def replace(new: Path, path: Path) -> None:
     former = former_path(path)
     with guarded(path):
         remove_path(former)
-        aside = new.is_dir() and os.path.lexists(path)
-        if aside:
-            os.rename(path, former)
-        try:
+        with ExitStack() as undo:
+            if new.is_dir() and os.path.lexists(path):
+                os.rename(path, former)
+                undo.callback(os.rename, former, path)
             os.replace(new, path)
-        except OSError:
-            if aside:
-                os.rename(former, path)
-            raise
+            undo.pop_all()
     with suppress(OSError):  # it has its name, on a file system too that cannot bring a folder to the disk
         fsync(path.parent)
     remove_path(former)

@@ -147,10 +147,9 @@ class CallServer:
     async def _answer(self, call: RemoteCall) -> None:
         try:
             reply = RemoteReply(call.number, "ok", await self.do(call))
-        except self._told as error:
-            reply = RemoteReply(call.number, "error", error)
         except Exception as error:  # what is served raises whatever it likes
-            if (fault := self.failed(error)) is None:
+            fault = error if isinstance(error, self._told) else self.failed(error)
+            if fault is None:
                 return
             reply = RemoteReply(call.number, "error", fault)
         self.send(reply)
@@ -219,12 +218,10 @@ class Peer:
                     self._writer.write(packed.data)
                     await self._writer.drain()
                 return await reply
-        except asyncio.CancelledError:
-            if not self._life.over:
-                self._writer.write(encode_message(RemoteCall(0, CANCEL, (number,))))
-            raise
         finally:
             del self._pending[number]
+            if (reply.cancelled() or not reply.done()) and not self._life.over:  # the caller was cancelled
+                self._writer.write(encode_message(RemoteCall(0, CANCEL, (number,))))
 
     async def close(self) -> None:
         """Close the connection."""

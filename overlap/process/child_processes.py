@@ -247,14 +247,11 @@ def log_hint(log: Path | None) -> str:
     """Say where to look ("; see PATH"), with the last line of the log that names an error and not only the place of
     another one; "" without a log.
     """
-    if log is None:
-        return ""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return f"; see {log}"
+    if log is None or not log.is_file():
+        return f"; see {log}" if log else ""
+    with log.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
+        lines = file.read().decode(errors="replace").splitlines()
     errors = [line.strip() for line in lines if "Error:" in line or "error:" in line]
     errors = [line for line in errors if not is_vague(line)] or errors
     return f"; see {log}" + (f": {errors[-1][-300:]}" if errors else "")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid
-from overlap.process.run_environment import RUN, child_environment, remove_shared, shared_memory_names
+from overlap.process.run_environment import RUN, child_environment, remove_shared
 
 if TYPE_CHECKING:
     import subprocess
@@ -30,6 +30,7 @@ _SWEEP_S = 8.0  # a sweep gives up after this long; a process in uninterruptible
 _AGAIN_S = 0.05  # between two tries to remove a directory in which a process of another owner may still write
 _CLOSE_S = 15.0  # for the reaper to sweep and end
 _TRACKER_S = 2.0  # so long may a resource tracker take to remove the shared memory of the killed
+_DONE = b"done"
 
 # Stand-ins for the two packages keep their __init__.py and what these import out of the bare interpreter.
 _BOOT = """
@@ -40,13 +41,6 @@ for name in "overlap", "sandbox":
 from overlap.process import reaper
 reaper.serve_reaper(int(sys.argv[2]), sys.argv[3], detached=sys.argv[4] == "detached")
 """
-
-
-class Swept(NamedTuple):
-    """Pids that a sweep had to kill, and processes and paths that it could not remove."""
-
-    killed: tuple[int, ...] = ()
-    left: tuple[str, ...] = ()
 
 
 class File(NamedTuple):
@@ -97,12 +91,6 @@ class Reaper:
             self._process.wait()  # its child goes on, and has the pipes
         return self
 
-    @property
-    def pid(self) -> int | None:
-        """Pid of the reaper itself, None when it does not run, or is detached."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if running and self._process else None
-
     def watch_pid(self, pid: int) -> None:
         """Kill this process and its descendants at the end. No effect if it is gone already."""
         if (process := process_tree.identify(pid)) is not None:
@@ -122,23 +110,20 @@ class Reaper:
         name = os.path.abspath(os.fspath(path))
         self._own(File(name, *_identity(name)))
 
-    def close(self) -> Swept:
-        """Sweep, wait for the reaper's end, return what it found. Safe to call twice or before ``start``."""
+    def close(self) -> None:
+        """Sweep, and wait for the reaper's end. Safe to call twice or before ``start``."""
         import subprocess
 
         process, self._process = self._process, None
         if process is None:
-            return Swept()
+            return
         try:
-            out, _ = process.communicate(timeout=_CLOSE_S)
-            return Swept(*map(tuple, json.loads(out)))
-        except ValueError:
-            pass  # it was killed before its work was done
+            done, _ = process.communicate(timeout=_CLOSE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a detached one may hang, and cannot be killed here
-                process.communicate(timeout=1.0)
-        return sweep_run(self._owned, self.run, process_tree.identify(os.getpid()))
+            done = b""
+        if done != _DONE:  # it is late, or was killed before its work was done
+            sweep_run(self._owned, self.run, process_tree.identify(os.getpid()))
 
     def __enter__(self) -> Reaper:
         return self.start()
@@ -155,7 +140,7 @@ class Reaper:
             self._process.stdin.flush()
 
 
-def sweep_run(owned: set[Owned], run: str, driver: Pid | None) -> Swept:
+def sweep_run(owned: set[Owned], run: str, driver: Pid | None) -> None:
     """Kill the processes of ``owned``, their descendants and all that are named after ``run``; then remove paths, files
     and shared memory.
 
@@ -163,30 +148,29 @@ def sweep_run(owned: set[Owned], run: str, driver: Pid | None) -> Swept:
     whose parent is the living ``driver`` is left alone and ends with it.
     """
     until, pids = time.monotonic() + _SWEEP_S, [it for it in owned if isinstance(it, Pid)]
-    killed: dict[int, None] = {}
     while time.monotonic() < until:
         victims, trackers = _living(pids, run, driver)
         if victims:
-            killed.update((process.pid, None) for process in victims)
             process_tree.kill_tree(victims, until - time.monotonic(), reap=False)
         elif trackers:
             late = process_tree.await_end(trackers, _TRACKER_S)
             process_tree.kill_tree(late, until - time.monotonic(), reap=False, trackers=True)
         else:
             break
-    remaining = [str(process.pid) for process in _living(pids, run, driver)[0]]
     remove_shared(run)
     for name, *identity in (it for it in owned if isinstance(it, File)):
         with contextlib.suppress(OSError):
             if _identity(name) == tuple(identity):
                 os.unlink(name)
-    left = _remove_all([it for it in owned if isinstance(it, str)], until)
-    shared = (f"/dev/shm/{name}" for name in shared_memory_names(run))
-    return Swept(tuple(killed), (*remaining, *left, *shared))
+    paths = [it for it in owned if isinstance(it, str)]
+    # A process that is not of the run by its environment (an agent program whose subreaper ends it) may still write
+    # there, so a removal that fails is tried again.
+    while (paths := [path for path in sorted(paths) if not _remove(path)]) and time.monotonic() < until:
+        time.sleep(_AGAIN_S)
 
 
 def serve_reaper(driver_pid: int, run: str, *, detached: bool = False) -> None:
-    """Run in the reaper's process: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1.
+    """Run in the reaper's process: listen on fd 0 until the driver closes it or is gone, sweep, say so on fd 1.
     ``detached``: in a process whose parent is not the driver.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -195,9 +179,9 @@ def serve_reaper(driver_pid: int, run: str, *, detached: bool = False) -> None:
     if detached and os.fork():
         os._exit(0)
     owned = _obey(process_tree.open_pidfd(driver) if driver else None)
-    swept = sweep_run(owned, run, driver if driver and process_tree.alive(driver) else None)
+    sweep_run(owned, run, driver if driver and process_tree.alive(driver) else None)
     with contextlib.suppress(BrokenPipeError):
-        os.write(1, json.dumps(swept).encode())
+        os.write(1, _DONE)
 
 
 def _obey(driver_fd: int | None) -> set[Owned]:
@@ -210,21 +194,13 @@ def _obey(driver_fd: int | None) -> set[Owned]:
     poller.register(0, select.POLLIN)
     if driver_fd is not None:
         poller.register(driver_fd, select.POLLIN)
-    os.set_blocking(0, False)
     rest = b""
-    gone = driver_fd is None
-    while True:
-        try:
-            data = os.read(0, 65536)
-        except BlockingIOError:
-            if gone:  # and all that it had written was read
-                return owned
-            gone = any(fd == driver_fd for fd, _ in poller.poll())
-            continue
-        if not data:
-            return owned
+    while 0 in dict(poller.poll(None if driver_fd is not None else 0)):  # else the driver is gone, and all was read
+        if not (data := os.read(0, 65536)):
+            break
         *lines, rest = (rest + data).split(b"\n")
         owned.update(map(_read, lines))
+    return owned
 
 
 def _read(line: bytes) -> Owned:
@@ -260,19 +236,6 @@ def _removable(path: str) -> str:
 def _identity(name: str) -> tuple[int, int, int]:
     found = os.lstat(name)
     return found.st_dev, found.st_ino, found.st_ctime_ns
-
-
-def _remove_all(paths: list[str], until: float) -> list[str]:
-    """Remove these trees; return those of which something is left at ``until``.
-
-    A process that is not of the run by its environment (an agent program whose subreaper ends it) may still write
-    there, so a removal that fails is tried again.
-    """
-    while paths := [path for path in sorted(paths) if not _remove(path)]:
-        if time.monotonic() > until:
-            break
-        time.sleep(_AGAIN_S)
-    return paths
 
 
 def _remove(path: str) -> bool:

@@ -7,8 +7,8 @@ import contextvars
 import os
 import secrets
 import tempfile
-import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -38,11 +38,8 @@ def scratch_directory(*, detached: bool = False) -> Iterator[tuple[Path, Reaper]
             raise OverlapError(f"no process can be started ({error.strerror or error}): {way_out}") from error
         reaper.watch_path(path)  # before it is there: a signal may come at any time
         stack.callback(remove_tree, str(path))
-        try:
+        with _usable("TMPDIR", str(path.parent), "free space, or set TMPDIR elsewhere"):
             path.mkdir(0o700)
-        except OSError as error:
-            way_out = f"no directory can be made there ({error.strerror or error}): free space, or set TMPDIR elsewhere"
-            raise ConfigError("TMPDIR", str(path.parent), way_out) from error
         if not detached and _COMPILED not in os.environ:  # torch makes a folder at its import, by default in TMPDIR
             os.environ[_COMPILED] = str(path / "compiled")
             stack.callback(os.environ.pop, _COMPILED, None)
@@ -51,15 +48,19 @@ def scratch_directory(*, detached: bool = False) -> Iterator[tuple[Path, Reaper]
 
 def temporary_directory() -> Path:
     """Directory of temporary files. Raises ConfigError."""
-    try:
+    with _usable("working directory", ".", "change to another"):
         os.getcwd()
-    except OSError as error:
-        raise ConfigError("working directory", ".", f"cannot be used ({error.strerror}): change to another") from error
-    try:
+    with _usable("TMPDIR", os.environ.get("TMPDIR", ""), "free space, or set TMPDIR to a directory to write in"):
         return Path(tempfile.gettempdir()).absolute()
+
+
+@contextmanager
+def _usable(field: str, value: str, way_out: str) -> Iterator[None]:
+    """Turn an OSError about a directory into a ConfigError."""
+    try:
+        yield
     except OSError as error:
-        way_out = f"{error.strerror or error}: free space there, or set TMPDIR to a directory that can be written"
-        raise ConfigError("TMPDIR", os.environ.get("TMPDIR", ""), way_out) from error
+        raise ConfigError(field, value, f"cannot be used ({error.strerror or error}): {way_out}") from error
 
 
 def run_to_end(
@@ -68,30 +69,12 @@ def run_to_end(
     """Run a coroutine function to its end, from a plain program, from a thread, or inside a running event loop.
     ``again``: see ``Interrupts.run``.
     """
-    if not _inside_a_loop():
+    if asyncio._get_running_loop() is None:  # a plain program, or a thread
         asyncio.run(interrupts.run(work, again))
         return
-    failure: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            asyncio.run(interrupts.run(work, again))
-        except BaseException as error:  # handed to the caller's thread below
-            failure.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), name="overlap-run")
-    with interrupts.held():
-        thread.start()
-        while thread.is_alive():  # a signal in the moment in which a wait begins is noticed only behind that
-            thread.join(LOOK_S)
-    if failure:
-        raise failure[0]
+    with interrupts.held(), ThreadPoolExecutor(1, "overlap-run") as threads:
+        ended = threads.submit(contextvars.copy_context().run, lambda: asyncio.run(interrupts.run(work, again)))
+        while not ended.done():  # a signal in the moment in which a wait begins is noticed only behind that
+            wait([ended], LOOK_S)
+    ended.result()
     interrupts.check()
-
-
-def _inside_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -200,7 +200,7 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> Iterable[tuple[str, int]]:
 
 
 def node_row(figures: ClusterFigures | None) -> dict[str, float]:
-    """``nodes/``: of all nodes together, the least busy one, the worst known clock. Nothing without a cluster."""
+    """``nodes/``: of all nodes together, and the least busy one. Nothing without a cluster."""
     if figures is None:
         return {}
     there = [node for node in figures.nodes if node.workers]
@@ -214,7 +214,6 @@ def node_row(figures: ClusterFigures | None) -> dict[str, float]:
         "nodes/lost": sum(node.lost for node in figures.nodes),
         "nodes/busy_share": run_s / (workers * figures.seconds) if workers and figures.seconds > 0 else 0.0,
         "nodes/busy_share_min": min(shares, default=0.0),
-        "nodes/clock_error_s_max": max((node.error_s for node in there), default=0.0),
     }
 
 

@@ -19,7 +19,10 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from overlap.core.aio import together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +30,21 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct("<II")
 _WORD, _LONG = 2, 255
 _BLOCK = 1 << 18  # words at a time, so that what is known of them stays in the cache
+
+PIECE_BYTES = 16 << 20
+AHEAD = 3
+"""Pieces on their way at a time: one is made, one comes, one is written."""
+
+
+async def in_pieces(size: int, move: Callable[[int, int], Awaitable[None]]) -> None:
+    """Move ``size`` bytes, some pieces at a time: ``move`` gets where each piece begins, and its length."""
+    pieces = ((at, min(PIECE_BYTES, size - at)) for at in range(0, max(1, size), PIECE_BYTES))
+
+    async def work() -> None:
+        for piece in pieces:
+            await move(*piece)
+
+    await together(*(work() for _ in range(AHEAD)))
 
 
 def piece_digest(data: Any) -> bytes:

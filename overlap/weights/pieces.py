@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from overlap.core.aio import shielded_thread
-from overlap.process.pieces import in_pieces
-from overlap.weights.copies import Piece, WeightCopy, mapped
+from overlap.weights.copies import Piece, WeightCopy, in_pieces, mapped
 
 KEPT = 4
 """Pieces that stay: for a machine that is further behind than these they are put there once more."""

@@ -28,9 +28,9 @@ from overlap.config.fields import Config, ModelConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Generator, Prompt, Request
 from overlap.generate.client import EngineClient
-from overlap.generate.host import EngineHost, serve_engine
+from overlap.generate.host import EngineHost
 from overlap.policy.resolve import resolve_policy
-from overlap.process.calls import RemoteCall
+from overlap.process.calls import RemoteCall, serve_until_hung_up
 
 BAR = 0.95
 Round = Callable[[list[Request], str], Awaitable[int]]
@@ -154,5 +154,5 @@ def _requests(options: argparse.Namespace, number: int) -> list[Request]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1].isdigit():  # the socket of a host
-        serve_engine(BenchHost)
+        serve_until_hung_up(BenchHost)
     sys.exit(main())

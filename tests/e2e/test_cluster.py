@@ -118,7 +118,6 @@ def test_programs_are_judged_on_every_node_by_what_knows_nothing_of_ray_and_noth
     run = driver("--count", "30")
     facts = run.event("ready")["nodes"]
     assert {name.partition("-")[0] for name in facts} == {machine.address for machine in machines.all}
-    assert all(abs(node["clock_s"]) <= node["error_s"] + 0.001 for node in facts.values())  # one clock on one machine
     for machine in machines.all:
         known = {fact for pid in judges(machine) for fact in facts_of(Path(f"/proc/{pid}"))}
         assert known
@@ -167,20 +166,8 @@ def test_a_driver_that_is_killed_leaves_nothing_on_any_node(machines, driver) ->
     clean(machines.all)
 
 
-def drain(machines: Machines, node: Machine) -> None:
-    """As one tells Ray that a node is about to go."""
-    ask = f"import ray; ray.init({machines.address!r}, log_to_driver=False); "
-    ask += f"print(*(n['NodeID'] for n in ray.nodes() if n['Alive'] and n['NodeManagerAddress'] == {node.address!r}))"
-    key = machines.head.run([sys.executable, "-c", ask]).split()[-1]
-    command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", f"--address={machines.address}"]
-    command += [f"--node-id={key}", "--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=it goes"]
-    machines.head.run([*command, "--deadline-remaining-seconds=120"])
-
-
 @pytest.mark.promise("cluster-judging")
-def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joins_works_until_it_is_drained(
-    machines, driver
-) -> None:
+def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joins_works(machines, driver) -> None:
     run, lost = driver("--count", "5000", "--nodes", "2"), machines.all[1]
     before = run.begun()
     lost.kill()
@@ -189,10 +176,6 @@ def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joi
     run.until(lambda: run.lines(f"{joined.address}-"), 90.0)
     there = [event["line"].split()[1] for event in run.lines(f"{joined.address}-")]
     run.until(lambda: [event for event in run.find("judged") if event["node"] in there])
-    drain(machines, joined)
-    run.until(lambda: run.lines("is drained, and let go"))
-    assert not [event for event in run.lines("go elsewhere") if joined.address in event["line"]]
-    wait_until(lambda: not joined.find("raylet/raylet "), 30.0)  # Ray ends a node that is drained and idle
     run.judged_once()
 
 

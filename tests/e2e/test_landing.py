@@ -14,7 +14,6 @@ from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.generate.service import EngineService
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -60,7 +59,7 @@ async def frozen(bench):
     """Requests that run, some with tokens; then the engine stands still, and gets as many that wait in it."""
     running = send(bench, RUNNING)
     await sampled(bench, lambda tokens: any(n >= 4 for n in tokens.values()) or all(task.done() for task in running))
-    await bench.generator._ask("pause", EngineService.pause)
+    await bench.generator._ask("pause", "pause")
     group = next(GROUPS)
     waiting = send(bench, RUNNING, group)
     await sampled(bench, lambda tokens: {f"g{group}s{i}" for i in range(RUNNING)} <= tokens.keys())
@@ -177,10 +176,10 @@ def test_evaluations_and_then_the_oldest_group_are_served_first(bench):
     groups = [904, 901, -1, 903, 900, -2, 902]
 
     async def main():
-        await bench.generator._ask("pause", EngineService.pause)
+        await bench.generator._ask("pause", "pause")
         tasks = [task for group in groups for task in send(bench, 1, group)]
         await sampled(bench, lambda tokens: len(tokens) == len(groups))
-        await bench.generator._ask("resume", EngineService.resume)
+        await bench.generator._ask("resume", "resume")
         tokens = await sampled(bench, lambda tokens: any(tokens.values()) or len(tokens) < len(groups))
         begun = {f"g{group}s0" for group in groups} - {id for id, n in tokens.items() if not n}
         await asyncio.gather(*tasks)

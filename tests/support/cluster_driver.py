@@ -26,7 +26,7 @@ async def main(args: argparse.Namespace) -> None:
     cluster = RayCluster(args.address)
     members = RayMembers(cluster, partial(Pool, isolation=args.isolation))
     async with ClusterPool(members, tell=lambda line: say("told", line=line)) as pool:
-        while len(pool.nodes()) < args.nodes:  # noqa: ASYNC110
+        while len(pool._router.desks) < args.nodes:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         say("ready", nodes={node.node: node._asdict() for node in pool.take_nodes().nodes})
         while args.program and not args.program.exists():  # noqa: ASYNC110

@@ -4,8 +4,8 @@ tokens each of them has.
 
 from typing import Any
 
-from overlap.generate.host import EngineHost, serve_engine
-from overlap.process.calls import RemoteCall
+from overlap.generate.host import EngineHost
+from overlap.process.calls import RemoteCall, serve_until_hung_up
 
 
 class CountingHost(EngineHost):
@@ -21,4 +21,4 @@ class CountingHost(EngineHost):
 
 
 if __name__ == "__main__":
-    serve_engine(CountingHost)
+    serve_until_hung_up(CountingHost)

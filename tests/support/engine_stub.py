@@ -13,6 +13,7 @@ from overlap.process.child_processes import ChildProcesses
 
 CFG = Config(model=ModelConfig(prompt_tokens=8, response_tokens=8), rollout=RolloutConfig(max_sequences=4))
 UPDATE = WeightUpdate(3, "shm", {"path": "", "size": 0, "tensors": []})
+LOAD = ["begin", f"chunk {UPDATE.info}", "version 3"]
 SAMPLE = EngineSample((5, 6), (-0.5, -0.25), "hi", "stop", (VersionSpan(3, 0, 2),))
 
 
@@ -56,10 +57,6 @@ class StubEngine:
 
     async def resume(self):
         self.calls.append("resume")
-
-    async def replace_weights(self, update_info, version):
-        self._break()
-        self.calls.append(f"version {version}")
 
     def _break(self):
         if self.broken_loads:

@@ -31,7 +31,7 @@ class FakeNode:
 
     def __init__(self, name: str, workers: int, seconds: Seconds, *, refused: str = "", ahead_s: float = 0.0) -> None:
         self.name, self._workers, self._seconds, self._refused = name, workers, seconds, refused
-        self.ahead_s, self.drains = ahead_s, False
+        self.ahead_s = ahead_s
         self.judged: list[int] = []
         self.received = Counter[str]()
         self.closed = False
@@ -71,7 +71,7 @@ class FakeNode:
         await self._reached()
         if self._refused:
             raise NodeRefused(self._refused)
-        return Facts(self._workers, self._workers, "A", self._clock(), self._clock())
+        return Facts(self._workers, self._workers, "A")
 
     def _accept(self, parcel: NodeParcel) -> None:
         self.received.update(parcel.problems.keys())
@@ -90,7 +90,6 @@ class FakeNode:
 
     async def exchange(self, parcel: NodeParcel) -> NodeReply:
         await self._reached()
-        asked_s = self._clock()
         self._accept(parcel)
         cut = max(0, len(self._waiting) - parcel.spare)
         returned, self._waiting = [number for _, number, *_ in self._waiting[cut:]], self._waiting[:cut]
@@ -104,7 +103,7 @@ class FakeNode:
                 beat.cancel()
             await self._reached()
         answers, self._answers = self._answers, []
-        return NodeReply(answers, returned, len(self._running) + len(self._waiting), asked_s, self._clock())
+        return NodeReply(answers, returned, len(self._running) + len(self._waiting), self._clock())
 
     def nudge(self) -> None:
         if self._thaws.is_set():

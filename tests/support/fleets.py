@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ from overlap.core.aio import race
 from overlap.placement.devices import Devices, NodeDevices, devices_here, free_memory
 from overlap.placement.node_seats import place_over
 from overlap.placement.seats import EngineSeat
-from overlap.process.pieces import write_piece
 from overlap.weights.pieces import Brought, Pieces
 
 CFG = Config(rollout=RolloutConfig(replicas=2))
@@ -34,17 +32,17 @@ class Place(RayNodeInfo):
 
 
 class Still(Hosted):
-    """Of a process that says nothing, on a machine with a disk of its own. ``damages``: weights on their way."""
+    """Of a process that says nothing, on a machine with a disk of its own. ``damages``: weights on their
+    way."""
 
-    def __init__(self, name: str, node: NodeDevices) -> None:
+    def __init__(self, name: str, node: NodeDevices, shares: bool) -> None:
         super().__init__(name)
-        self.node, self.environment, self.shares, self.full = node, dict[str, str](), False, False
+        self.node, self.environment, self.shares = node, dict[str, str](), shares
         self.ran: list[Any] = []
         self.damages, self.sent, self.slow_s = False, 0, 0.0
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
-        return os.path.join(self._stack.enter_context(tempfile.TemporaryDirectory()), "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         await asyncio.sleep(wait_s)
@@ -56,9 +54,7 @@ class Still(Hosted):
             return self.node.devices if function is devices_here else self.node.host
         if function is os.access and not self.shares:
             return False
-        return (
-            "No space left on device" if function is write_piece and self.full else await super().run(function, *args)
-        )
+        return await super().run(function, *args)
 
     async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
         await asyncio.sleep(self.slow_s)
@@ -119,7 +115,7 @@ class Cluster(RayCluster):
         self.nodes = {f"n{i}": self.node(i, count, gpus if i else 0) for i, count in enumerate(cores)}
         self.actors: list[Actor] = []
         self.surveyed: list[str] = []
-        self.refused, self.draining, self.kept = set[str](), set[str](), 0
+        self.refused, self.kept, self.shares = set[str](), 0, True
         self._gone: dict[str, NodeDevices] = {}
         self.puts: list[int] = []
         self.pieces = Pieces(self._put)
@@ -134,10 +130,11 @@ class Cluster(RayCluster):
         self.puts.append(len(data))
         return data
 
-    async def enter(self) -> None:
+    async def __aenter__(self) -> RayCluster:
         self.users += 1
+        return self
 
-    async def leave(self) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self.users -= 1
 
     async def look(self) -> list[RayNodeInfo]:
@@ -150,7 +147,6 @@ class Cluster(RayCluster):
                 at.address,
                 name in self.nodes,
                 max(0, len(at.devices.names) - self.kept),
-                drains=name in self.draining,
                 here=at.here,
             )
             for name, at in self._gone.items()
@@ -158,7 +154,7 @@ class Cluster(RayCluster):
 
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         thing = make()
-        thing = thing if self._real else Still(thing._name, self.nodes[place.name])
+        thing = thing if self._real else Still(thing._name, self.nodes[place.name], self.shares)
         code = "another" if place.name in self.refused else code_digest()
         made = Actor(place.name, thing, self.pieces, code, self.head_lost)
         if thing._name == "survey":

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 from counting_host import CountingHost
 
-from overlap.generate import engine
-from overlap.generate.host import serve_engine
+from overlap.generate import start
 from overlap.generate.start import kv_bytes
 from overlap.placement.engine_memory import cpu_block_tokens
+from overlap.process.calls import serve_until_hung_up
 
 
-def tight(spec, model):
+def tight(spec):
     blocks = -(-spec.cfg.context_tokens // cpu_block_tokens(spec.cfg)) + 1
     single = replace(spec.cfg, rollout=replace(spec.cfg.rollout, max_sequences=1))
-    whole = kv_bytes(replace(spec, cfg=single), model)
+    whole = kv_bytes(replace(spec, cfg=single))
     return whole // (8 + blocks) * (2 + blocks)
 
 
 if __name__ == "__main__":
-    engine.kv_bytes = tight
-    serve_engine(CountingHost)
+    start.kv_bytes = tight
+    serve_until_hung_up(CountingHost)

@@ -73,7 +73,7 @@ def agent(pool: FakePool) -> NodeJudge:
 
 
 async def exchange(agent: NodeJudge, *args: Any, **more: Any) -> NodeReply:
-    return await agent.exchange(NodeParcel(*args, **more).packed())
+    return await agent.exchange(pickle.dumps(NodeParcel(*args, **more)))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from places import ROOT, SUPPORT
 
 from overlap import cli
 from overlap.cluster import by_hand
-from overlap.cluster.access import AUTH, HEALTH
-from overlap.cluster.by_hand import LABEL, token_of, token_path
+from overlap.cluster.access import AUTH, HEALTH, token_of, token_path
+from overlap.cluster.by_hand import LABEL
 from overlap.cluster.nodes import code_digest
 from overlap.process import process_tree
 from overlap.process.process_tree import alive, identify
@@ -81,7 +81,7 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     for name, content in {"mine": TOKEN, "other": "c" * 64}.items():
         Path(name).write_text(content)
     yield made
-    by_hand.end_node()
+    cli.main(["cluster", "down"])
     process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={made.place}"), 5.0)
 
 

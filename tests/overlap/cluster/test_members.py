@@ -23,9 +23,9 @@ class Cluster:
         self.places = list(places)
         self.made: list[tuple[str, int, int]] = []
 
-    async def enter(self) -> None: ...
+    async def __aenter__(self) -> None: ...
 
-    async def leave(self) -> None: ...
+    async def __aexit__(self, *exc_info: object) -> None: ...
 
     async def look(self) -> list[RayNodeInfo]:
         return self.places
@@ -100,17 +100,14 @@ async def test_a_node_gets_an_agent_again_after_a_rest_that_grows_as_long_as_no_
         assert now() - lost_s == pytest.approx(rest_s, abs=1.0)
 
 
-async def test_a_node_that_came_for_one_that_died_gets_an_agent_one_that_drains_none_and_the_pool_is_told() -> None:
-    cluster = Cluster(place("1"), place("2", drains=True))
+async def test_a_node_that_came_for_one_that_died_gets_an_agent() -> None:
+    cluster = Cluster(place("1"))
     joined = members(cluster).joined()
     await anext(joined)
     cluster.places = [place("1", alive=False), place("3")]
-    node = await anext(joined)
-    assert not node.drains
-    cluster.places = [place("3", drains=True)]
+    await anext(joined)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(joined), 5.0)
-    assert node.drains
     assert cluster.made == [("1", 16, 16), ("3", 16, 16)]
 
 

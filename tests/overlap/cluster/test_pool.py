@@ -1,4 +1,4 @@
-"""Jobs over nodes that die, freeze, drain and join: each is judged once, where there is room, the oldest group first;
+"""Jobs over nodes that die, freeze and join: each is judged once, where there is room, the oldest group first;
 and what is told of the nodes, whatever their clocks are.
 """
 
@@ -87,18 +87,6 @@ async def test_jobs_ahead_of_a_long_one_are_taken_back_where_another_node_idles(
         assert busy.judged == list(range(1, 41))
 
 
-async def test_a_job_that_is_cancelled_is_withdrawn_from_its_node() -> None:
-    node = FakeNode("a", 1, takes(10.0))
-    async with Run(node) as pool:
-        tasks = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(3)]
-        await asyncio.sleep(1.0)
-        for task in tasks[:2]:
-            task.cancel()
-        await tasks[2]
-        assert node.judged == [3]
-        assert now() < 12.0
-
-
 async def test_jobs_wait_for_a_node_and_fail_when_there_is_none_for_long_and_are_not_judged_when_one_comes() -> None:
     node, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
     async with (run := Run(node)) as pool:
@@ -146,7 +134,7 @@ async def test_jobs_that_a_node_cannot_do_succeed_elsewhere_and_it_is_lost_if_it
     ) as pool:
         for _ in range(5):
             assert sources(await many(pool, 8)) == [str(i) for i in range(8)]
-        assert sorted(pool.nodes()) == ["poor", "whole"][lost:]
+        assert sorted(pool._router.desks) == ["poor", "whole"][lost:]
     assert any("node poor is lost" in line and "no g++" in line for line in run.said) is lost
 
 
@@ -162,21 +150,7 @@ async def test_a_job_that_fails_is_tried_on_some_nodes_and_only_once_where_that_
             with pytest.raises(type(error), match=str(error)[:4]):
                 await pool.judge(PROBLEMS[0], program(number))
             assert sum(len(node.judged) for node in nodes) == number * tries
-        assert len(pool.nodes()) == left
-
-
-async def test_a_node_under_the_name_of_another_is_refused_and_takes_nothing_from_it() -> None:
-    first, second = FakeNode("same", 2, takes(1.0)), FakeNode("same", 2, takes(1.0))
-    async with (run := Run(first)) as pool:
-        judging = asyncio.create_task(many(pool, 8))
-        await asyncio.sleep(0.5)
-        run.members.add(second)
-        await asyncio.sleep(0.1)
-        assert list(pool.nodes()) == ["same"]
-        await judging
-        assert second.closed
-        assert not second.judged
-        assert len(first.judged) == 8
+        assert len(pool._router.desks) == left
 
 
 @pytest.mark.parametrize("stood_s", [10.0, 300.0])
@@ -213,7 +187,7 @@ async def test_a_fault_of_the_driver_itself_fails_what_waits_and_what_comes_late
 
 @pytest.mark.promise("cluster-judging")
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_storm_of_deaths_freezes_drains_joins_and_cancelled_jobs_loses_no_job_and_counts_none_twice(
+async def test_a_storm_of_deaths_freezes_joins_and_cancelled_jobs_loses_no_job_and_counts_none_twice(
     seed: int,
 ) -> None:
     rng = random.Random(seed)
@@ -230,10 +204,8 @@ async def test_a_storm_of_deaths_freezes_drains_joins_and_cancelled_jobs_loses_n
             await asyncio.sleep(rng.uniform(0.0, 3.0))
             for each in unwanted[2 * moment : 2 * moment + 2]:
                 each.cancel()
-            what, who = rng.choice(("die", "freeze", "thaw", "drain", "join")), rng.choice(nodes)
-            if what == "drain":
-                who.drains = True
-            elif what == "join":
+            what, who = rng.choice(("die", "freeze", "thaw", "join")), rng.choice(nodes)
+            if what == "join":
                 nodes.append(node(f"late {moment}"))
                 run.members.add(nodes[-1])
             else:
@@ -242,44 +214,6 @@ async def test_a_storm_of_deaths_freezes_drains_joins_and_cancelled_jobs_loses_n
         assert not pool._router.everything()
         assert not [line for line in run.said if "has lost jobs" in line]  # of what was withdrawn it has no account
         run.nodes = ()  # those that are frozen to the end are closed, too, but not these doubles' doing
-
-
-async def test_a_drained_node_ends_its_jobs_gets_none_further_and_is_let_go() -> None:
-    leaving, stays = (FakeNode(name, 2, lambda job: 10.0 + job.number % 7 / 3) for name in ("leaving", "stays"))
-    async with (run := Run(leaving, stays)) as pool:
-        judging = asyncio.create_task(many(pool, 40))
-        await asyncio.sleep(15.0)
-        leaving.drains = True
-        await asyncio.sleep(2.5)
-        held, had = len(pool._router.desks["leaving"].held), len(leaving.judged)
-        assert sources(await judging) == [str(i) for i in range(40)]
-        assert len(leaving.judged) == had + held
-        assert len(leaving.judged) + len(stays.judged) == 40  # none was begun anew elsewhere
-        assert leaving.closed
-        assert list(pool.nodes()) == ["stays"]
-    said = [line for line in run.said if line.startswith("node leaving")]
-    assert said[1:] == [
-        f"node leaving drains: {held} jobs end there, and it gets no other",
-        "node leaving is drained, and let go",
-    ]
-
-
-@pytest.mark.parametrize("what", ["die", "freeze"])
-async def test_a_draining_node_that_is_lost_loses_its_jobs_to_others_and_gets_nothing_when_it_is_back(
-    what: str,
-) -> None:
-    leaving, stays = FakeNode("leaving", 2, takes(30.0)), FakeNode("stays", 2, takes(30.0))
-    async with (run := Run(leaving, stays)) as pool:
-        judging = asyncio.create_task(many(pool, 4))
-        await asyncio.sleep(1.0)
-        leaving.drains = True
-        await asyncio.sleep(4.0)
-        getattr(leaving, what)()
-        await asyncio.sleep(15.0)
-        leaving.thaw()
-        assert sources(await judging) == ["0", "1", "2", "3"]
-        assert (leaving.judged, len(stays.judged)) == ([], 4)
-        assert ("node leaving is drained, and let go" in run.said) is (what == "freeze")
 
 
 async def test_a_judgement_knows_its_node_and_when_it_began_there_whatever_that_nodes_clock_says() -> None:

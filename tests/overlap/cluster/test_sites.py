@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from fleets import Cluster, Still, fleet_of, seats
 
-from overlap import pieces
 from overlap.cluster.fleet import GONE_S, REST_S
 from overlap.cluster.sites import FarSite
 from overlap.core.clock import now
 from overlap.core.errors import ClusterLost, EngineError
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
+from overlap.weights import copies
 from overlap.weights import pieces as weight_pieces
 from overlap.weights.copies import Piece
 from overlap.weights.pieces import KEPT, Key
@@ -96,7 +96,7 @@ async def test_an_engine_starts_on_no_node_that_has_another_policy(
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 10)
+    monkeypatch.setattr(copies, "PIECE_BYTES", 10)
     (tmp_path / "weights").write_bytes(os.urandom(95))
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
@@ -127,7 +127,7 @@ async def test_weights_are_put_once_for_all_nodes_and_again_for_one_far_behind_a
 async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have_the_one_before(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(copies, "PIECE_BYTES", 1000)
     states, sent = [os.urandom(2500)], []
     for number in range(4):  # few words apart, with a piece that stays
         states.append(states[-1][: 300 + number] + b"new" + states[-1][303 + number :])
@@ -155,7 +155,7 @@ async def test_of_the_next_version_only_what_has_changed_goes_to_nodes_that_have
 async def test_a_node_whose_copy_is_not_what_it_says_gets_the_piece_whole_and_one_that_takes_none_ends_the_life(
     engines: Engines, weights: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 40)
+    monkeypatch.setattr(copies, "PIECE_BYTES", 40)
     told: list[str] = []
     monkeypatch.setattr(engines.fleet, "tell", told.append)
     sent = Path(weights["path"])

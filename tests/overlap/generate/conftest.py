@@ -7,7 +7,7 @@ import pytest
 from engine_stub import CFG, StubEngine
 
 from overlap.generate.client import EngineClient
-from overlap.generate.service import LocalSite
+from overlap.generate.service import EngineSite
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def stub(monkeypatch):
         opened.prepare(opened.engine)
         return opened.engine
 
-    monkeypatch.setattr(LocalSite, "start", start)
+    monkeypatch.setattr(EngineSite, "start", start)
     yield opened
     if opened.engine is not None:
         opened.engine.process.kill()

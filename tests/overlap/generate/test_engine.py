@@ -1,6 +1,7 @@
 """The adapter to vLLM's API and the engine's processes, without an engine."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -20,12 +21,21 @@ from overlap.core.errors import ConfigError, EngineError
 from overlap.generate import engine as generate_api
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
-from overlap.generate.engine import AnswerReader, check_shape
+from overlap.generate.engine import AnswerReader
 from overlap.generate.service import EngineSpec, Sampling
+from overlap.generate.start import check_shape
 from overlap.placement.devices import Devices
 from overlap.placement.engine_memory import cpu_block_tokens
 from overlap.placement.seats import place
 from overlap.process.run_environment import shared_memory_names
+
+VLLM = SimpleNamespace(
+    LoRARequest=lambda *names: names,
+    RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
+    SamplingParams=lambda **params: params,
+    TokensPrompt=lambda **prompt: prompt,
+    WeightTransferUpdateRequest=lambda update_info: update_info,
+)
 
 
 class Shape:
@@ -78,41 +88,12 @@ def test_a_text_is_that_of_the_sampled_tokens_up_to_a_stop_string(prompt, said, 
             output.finish_reason, output.weight_versions = "stop" if stop and finish == "stop" else "length", spans
             yield SimpleNamespace(finished=True, outputs=[output])
 
-    vllm = SimpleNamespace(
-        SamplingParams=lambda **params: params,
-        TokensPrompt=lambda **prompt: prompt,
-        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
-    )
-    engine = generate_api.VllmEngine(Speaking(), vllm, spec(), True)
-    found = asyncio.run(engine.sample(prompt, "g0s0", Sampling(1.0, 9, stop, 0, 1, 1.0)))
+    engine = generate_api.VllmEngine(Speaking(), VLLM, spec(), True)
+    found = asyncio.run(engine.sample(prompt, "g0s0", Sampling(0.6, 9, stop, 0, 1, 0.95)))
+    assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, 0.95)
     assert (found.text, found.token_ids, found.finish) == (text, said[:kept], finish)
     assert len(found.logprobs) == found.spans[-1].end == kept
     assert (asked[0]["stop"], asked[0]["detokenize"]) == (([], False) if 1 in prompt else (list(stop), bool(stop)))
-
-
-@pytest.mark.parametrize("top_p", [1.0, 0.95])
-def test_the_engine_draws_by_the_law_of_the_request(top_p):
-    asked = []
-
-    class Drawing:
-        def get_tokenizer(self):
-            return SimpleNamespace(decode=lambda ids, **_: "")
-
-        async def generate(self, tokens, params, id, priority):
-            asked.append(params)
-            spans = [SimpleNamespace(version="0", start=0, end=1)]
-            output = SimpleNamespace(token_ids=[7], logprobs=SimpleNamespace(logprobs=[-1.0]), text="")
-            output.finish_reason, output.weight_versions = "stop", spans
-            yield SimpleNamespace(finished=True, outputs=[output])
-
-    vllm = SimpleNamespace(
-        SamplingParams=lambda **params: params,
-        TokensPrompt=lambda **prompt: prompt,
-        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
-    )
-    engine = generate_api.VllmEngine(Drawing(), vllm, spec(), True)
-    asyncio.run(engine.sample((1, 2), "g0s0", Sampling(0.6, 5, (), 0, 1, top_p)))
-    assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, top_p)
 
 
 def spec(landing="recompute", *, sleeps=False, **learn):
@@ -150,20 +131,17 @@ class Llm:
 @pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("drain", True), ("keep", False)])
 def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
     llm = Llm()
-    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    asyncio.run(generate_api.VllmEngine(llm, vllm, spec(landing), True).replace_weights({}, 3))
+    asyncio.run(generate_api.VllmEngine(llm, VLLM, spec(landing), True).commit_weights(3))
     assert llm.calls[-1] == ("reset_prefix_cache", {"reset_running_requests": all_of_it})
-    assert llm.calls[0] == "start_weight_update"
-    forgetful = generate_api.VllmEngine(Llm(forgets=False), vllm, spec(landing), True)
+    forgetful = generate_api.VllmEngine(Llm(forgets=False), VLLM, spec(landing), True)
     with pytest.raises(EngineError, match="version 3: vLLM did not forget"):
-        asyncio.run(forgetful.replace_weights({}, 3))
+        asyncio.run(forgetful.commit_weights(3))
 
 
 @pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("keep", False)])
 def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_that_is_back(landing, all_of_it):
     llm = Llm()
-    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    engine = generate_api.VllmEngine(llm, vllm, spec(landing, sleeps=True), False)
+    engine = generate_api.VllmEngine(llm, VLLM, spec(landing, sleeps=True), False)
 
     async def main():
         for _ in range(2):
@@ -189,16 +167,9 @@ def test_an_engine_that_takes_adapters_keeps_its_weights_asleep_and_names_the_ad
             asked.append(how)
             yield SimpleNamespace(finished=True, prompt_logprobs=[None, {2: SimpleNamespace(logprob=-1.0)}])
 
-    vllm = SimpleNamespace(
-        LoRARequest=lambda *names: names,
-        SamplingParams=lambda **params: params,
-        TokensPrompt=lambda **prompt: prompt,
-        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
-    )
-
     async def main(**learn):
         llm = Serving()
-        engine = generate_api.VllmEngine(llm, vllm, spec(sleeps=True, **learn), False)
+        engine = generate_api.VllmEngine(llm, VLLM, spec(sleeps=True, **learn), False)
         await engine.prepare()
         await engine.sleep()
         assert await engine.prompt_logprobs((1, 2), "probe") == [-1.0]
@@ -238,7 +209,7 @@ def test_a_family_of_which_vllm_takes_no_adapters_is_refused(family, taken):
     vllm = SimpleNamespace(ModelRegistry=registry, supports_lora=models.supports_lora)
     refused = pytest.raises(ConfigError, match=r"^learn\.lora_rank=8: vLLM takes no adapters for Bloom.*: use 0")
     with nullcontext() if taken else refused:
-        generate_api.check_family(vllm, SimpleNamespace(architectures=[family]), 8)
+        generate_start.check_family(vllm, SimpleNamespace(architectures=[family]), 8)
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():
@@ -265,19 +236,20 @@ def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_
 
 
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):
-    model = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64)
-    spec = EngineClient(CFG, tmp_path, tmp_path)._spec
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
+
+    def cache(context=None, cfg=CFG, engines=1):
+        (tmp_path / "config.json").write_text(json.dumps(sizes | {"max_position_embeddings": context}))
+        return generate_start.kv_bytes(replace(EngineClient(cfg, tmp_path, tmp_path)._spec, engines=engines))
+
     token = 2 * 2 * 2 * 16 * 2  # keys and values, layers, heads, width, bytes
-    assert generate_start.kv_bytes(spec, model) >= token * 4 * 16
-    assert generate_start.kv_bytes(spec, model) % (token * cpu_block_tokens(CFG)) == 0
+    assert cache() >= token * 4 * 16
+    assert cache() % (token * cpu_block_tokens(CFG)) == 0
     many = replace(CFG, rollout=replace(CFG.rollout, max_sequences=10**9))
-    crowd = [generate_start.kv_bytes(replace(spec, cfg=many, engines=n), model) for n in (1, 4)]
-    assert 3 < crowd[0] / crowd[1] < 5  # what is free is for all of them
-    model.max_position_embeddings = 16
-    generate_start.kv_bytes(spec, model)
-    model.max_position_embeddings = 15
+    assert 3 < cache(cfg=many) / cache(cfg=many, engines=4) < 5  # what is free is for all of them
+    assert cache(16)
     with pytest.raises(ConfigError, match=r"model\.response_tokens=16: the policy has a context of 15 tokens"):
-        generate_start.kv_bytes(spec, model)
+        cache(15)
 
 
 def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
@@ -383,17 +355,26 @@ def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
 def test_a_parser_that_vllm_does_not_have_is_refused_by_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     has = SimpleNamespace(list_registered=lambda: ["hermes", "qwen3"])
     managers = SimpleNamespace(ToolParserManager=has, ReasoningParserManager=has)
-    monkeypatch.setattr(generate_api, "import_module", lambda name: managers)
-    generate_api.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="qwen3"))
+    monkeypatch.setattr(generate_start, "import_module", lambda name: managers)
+    generate_start.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="qwen3"))
     with pytest.raises(ConfigError, match=r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean her"):
-        generate_api.check_parsers(EpisodeConfig(tool_parser="hermse"))
+        generate_start.check_parsers(EpisodeConfig(tool_parser="hermse"))
     with pytest.raises(ConfigError, match=r"^episode.reasoning_parser='x': .*; it has hermes, qwen3"):
-        generate_api.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="x"))
+        generate_start.check_parsers(EpisodeConfig(tool_parser="hermes", reasoning_parser="x"))
 
 
 def test_an_engine_without_lscpu_says_that_before_vllm_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr(generate_api, "_import", lambda: pytest.fail("vLLM is imported"))
+    monkeypatch.setattr(generate_start, "_import", lambda: pytest.fail("vLLM is imported"))
     with pytest.raises(EngineError, match="lscpu, and there is none on the PATH: install util-linux"):
-        generate_api.open_engine(SimpleNamespace(device="cpu"))  # type: ignore[arg-type]
+        generate_start.open_engine(SimpleNamespace(device="cpu"))  # type: ignore[arg-type]
+
+
+def test_float32_is_float32_in_an_engines_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of vLLM's attention kernels on GPUs Triton's takes float32, and Triton multiplies that as TF32 by default."""
+    knobs = pytest.importorskip("triton").knobs
+    monkeypatch.delenv("TRITON_F32_DEFAULT", raising=False)
+    assert knobs.language.fp32_default is None
+    monkeypatch.setenv("TRITON_F32_DEFAULT", generate_start.engine_environment("cuda")["TRITON_F32_DEFAULT"])
+    assert knobs.language.fp32_default == "ieee"

@@ -1,13 +1,15 @@
-"""Several engines behind one door, with doubles for engines, on a clock that jumps."""
+"""Several engines behind one door: requests, weights and episodes, with doubles for engines, on a clock that jumps."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from flocks import request, update, with_flock
 from mortal import turns
 
+from overlap.core import WeightUpdate
 from overlap.core.errors import EngineError, EngineLost
 
 
@@ -133,45 +135,6 @@ async def test_requests_of_an_engine_that_dies_go_to_another_at_once_and_the_nex
     ]
 
 
-@with_flock(2)
-async def test_an_engine_that_dies_while_nobody_asks_it_gets_its_weights_once(flock):
-    await flock.door.load(update(3))
-    flock.engine(0).die()
-    await flock.door.wants_weights()
-    await flock.door.wants_weights()  # until it is done
-    await flock.door.load(update(3))
-    assert [flock.engine(index).version for index in range(2)] == [3, 3]
-    wants = asyncio.create_task(flock.door.wants_weights())
-    await asyncio.sleep(100)
-    assert not wants.done()
-    (task,) = flock.send((0,))
-    await task
-    assert flock.engine(0).sent == ["g0s0"]
-    wants.cancel()
-
-
-@with_flock(2)
-async def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left(flock):
-    loop = asyncio.get_running_loop()
-    await flock.door.load(update(0))
-    flock.engine(1).release.clear()
-    load = asyncio.create_task(flock.door.load(update(1)))
-    await turns()
-    began = loop.time()
-    flock.engine(1).die()
-    await load
-    assert loop.time() == began
-    (task,) = flock.send((0,))
-    assert (await task).spans[0].version == 1
-    flock.hold()
-    load = asyncio.create_task(flock.door.load(update(2)))
-    await turns()
-    flock.engine(0).die()
-    await load
-    (task,) = flock.send((1,))
-    assert (await task).spans[0].version == 2
-
-
 @with_flock(4)
 async def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name(flock):
     await flock.door.load(update(0))
@@ -183,25 +146,6 @@ async def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_na
         flock.engine(index).die()
     with pytest.raises(EngineError, match=r"request g0s0: 3 engines died with it, the last one so: .*engine 20 was"):
         await task
-
-
-@with_flock(2, restarts=0)
-async def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait(flock):
-    early = asyncio.create_task(flock.door.generate(request(0)))
-    await turns()
-    await flock.door.start()
-    dead = asyncio.create_task(flock.door.wait_dead())
-    flock.engine(1).release.clear()
-    load = asyncio.create_task(flock.door.load(update(0)))
-    await turns()
-    flock.engine(1).die("ran out of memory")
-    for end in (dead, early):
-        with pytest.raises(EngineError, match=r"1 deaths of the engine .* engine 10 ran out of memory"):
-            await end
-    await asyncio.gather(load, return_exceptions=True)
-    for call in (flock.door.generate(request(1)), flock.door.wants_weights(), flock.door.load(update(1))):
-        with pytest.raises(EngineError, match="engine 10 ran out of memory"):
-            await call
 
 
 @with_flock(2)
@@ -222,26 +166,118 @@ async def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed(flock
     assert all(life.closed for lives in flock.lives for life in lives)
 
 
-@with_flock(2, serving=True)
-async def test_engines_that_serve_their_own_weights_share_the_requests_of_one_that_dies_until_it_is_up_again(flock):
+@with_flock(2, sleeps=True)
+async def test_all_sleep_and_wake_where_they_share_gpus_and_none_serves_before_it_has_weights_again(flock):
+    await flock.door.load(update(1, "ipc"))
+    await flock.door.sleep()
+    assert flock.sent == [["sleep"], ["sleep"]]
+    (task,) = flock.send((0,))
+    await flock.door.wake("weights")
+    await flock.door.wake("cache")
+    await asyncio.sleep(10)
+    assert flock.sent == [["sleep", "wake weights", "wake cache"]] * 2
+    await flock.door.load(update(1, "ipc"))
+    await task
+
+
+def in_chunks(version, made, count=3):
+    async def chunks():
+        for number in range(count):
+            made.append(number)
+            yield {"number": number}
+
+    return WeightUpdate(version, "ipc", {}, chunks)
+
+
+@with_flock(2)
+async def test_an_engine_that_dies_over_it_is_not_waited_for(flock):
+    made = []
     await flock.door.start()
-    flock.hold()
-    tasks = flock.send((0,), (1,), (2,), (3,))
-    await turns()
-    assert [len(sent) for sent in flock.sent] == [2, 2]
+    flock.engine(1).release.clear()
+    load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
+    await asyncio.sleep(10)
+    assert made == []
+    flock.engine(1).die()
+    await load
+    assert made == [0, 1, 2]
+    assert flock.engine(0).version == 0
+    again = in_chunks(0, made)
+    await flock.door.wants_weights()
+    await flock.door.load(again)
+    assert made == [0, 1, 2] * 2
+    assert flock.engine(1).chunks == [0, 1, 2]
+
+
+@with_flock(2)
+async def test_every_engine_is_probed_and_one_that_is_lost_is_left_out(flock):
+    await flock.door.load(update(0))
+    assert await flock.door.logprobs([1, 2]) == [0.0, 10.0]
     flock.engine(0).die()
-    flock.engine(1).release.set()
-    await asyncio.gather(*tasks)
-    assert [len(lives) for lives in flock.lives] == [1, 1]
-    await asyncio.sleep(60)
+    assert await flock.door.logprobs([1, 2]) == [10.0]
+    flock.engine(1).die()
+    for _ in range(2):
+        with pytest.raises(EngineLost, match="no engine is left"):
+            await flock.door.logprobs([1, 2])
+
+
+@with_flock(2, sleeps=True)
+async def test_what_slept_in_an_engine_that_died_is_begun_anew_once_and_what_slept_in_the_other_goes_on(flock):
+    await flock.door.load(update(1, "ipc"))
     flock.hold()
-    tasks = flock.send((4,), (5,))
+    tasks = flock.send((0, 0), (1, 0), (0, 1), (1, 1), (0, 2))
     await turns()
-    assert [len(life.sent) for life in (flock.engine(0), flock.engine(1))] == [1, 5]
-    for index in (0, 1):
-        flock.engine(index).die()
-    await asyncio.gather(*tasks)
-    assert [len(lives) for lives in flock.lives] == [3, 2]
+    await flock.door.sleep()
     flock.engine(0).die()
-    await flock.door.close()
-    assert len(asyncio.all_tasks()) == 1
+    await turns()
+    late = flock.send((2, 0))
+    tasks[-1].cancel()  # while it waits for another engine
+    await asyncio.sleep(600)
+    assert flock.sent == [["g0s0", "g0s1", "g0s2", "sleep"], ["g1s0", "g1s1", "sleep"]]
+    await flock.door.sleep()
+    await flock.door.wake("weights")
+    for index in range(2):
+        flock.engine(index).release.set()
+    await flock.door.load(update(2, "ipc"))
+    await flock.door.wake("cache")
+    done = await asyncio.gather(*tasks[:-1], *late)
+    again = {t.request.id: t.spans[0].version for t in done if t.request.group != 1}
+    assert again == {"g0s0": 2, "g0s1": 2, "g2s0": 2}
+    sent = [id for ids in flock.sent for id in ids if id.startswith("g")]
+    assert sorted(sent) == sorted(["g0s0", "g0s1", "g0s2", "g1s0", "g1s1", "g0s0", "g0s1", "g2s0"])
+    assert flock.door.resent == 2
+
+
+def turn_of(group: int, sample: int, turn: int):
+    return replace(request(group, sample), turn=turn)
+
+
+@with_flock(2)
+async def test_an_episode_leaves_an_engine_that_has_a_queue(flock):
+    await flock.door.load(update(0))
+    await flock.door.generate(turn_of(0, 0, 1))
+    flock.engine(0).release.clear()
+    queue = [asyncio.create_task(flock.door.generate(turn_of(0, sample, 1))) for sample in (1, 2, 3)]
+    await turns()
+    assert len(flock.sent[0]) == 4, "its group stays there, up to the slack"
+    await flock.door.generate(turn_of(0, 0, 2))
+    assert flock.sent[1] == ["g0s0t2"]
+    await flock.door.generate(turn_of(0, 0, 3))
+    assert flock.sent[1] == ["g0s0t2", "g0s0t3"], "its past is there now"
+    flock.engine(0).release.set()
+    await asyncio.gather(*queue)
+    assert flock.door.moved == 1
+
+
+@with_flock(2)
+async def test_after_a_load_an_episode_goes_where_the_fewest_requests_are(flock):
+    await flock.door.load(update(0))
+    await flock.door.generate(turn_of(0, 0, 1))
+    await flock.door.load(update(1))
+    flock.engine(0).release.clear()
+    other = asyncio.create_task(flock.door.generate(turn_of(1, 0, 1)))
+    await turns()
+    await flock.door.generate(turn_of(0, 0, 2))
+    assert flock.sent == [["g0s0t1", "g1s0t1"], ["g0s0t2"]]
+    flock.engine(0).release.set()
+    await other
+    assert flock.door.moved == 0

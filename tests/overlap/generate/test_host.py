@@ -1,13 +1,12 @@
-"""The engine's host, without vLLM: calls side by side, and which death is told."""
+"""The engine's host, without vLLM: of the deaths of an engine's processes, which one is told."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
 
-from overlap.core.errors import EngineError
 from overlap.generate.host import EngineHost
-from overlap.process.calls import CANCEL, RemoteCall, RemoteFault, decode_message, encode_message
+from overlap.process.calls import RemoteCall, RemoteReply, decode_message
 from overlap.process.process_tree import Pid
 
 
@@ -16,72 +15,14 @@ class EngineDeadError(Exception):
 
 
 class Engine:
-    def __init__(self, codes=None):
-        self.codes = codes or {}
+    def __init__(self, codes):
+        self.codes = codes
 
     def exit_codes(self):
         return self.codes
 
-    async def double(self, number):
-        return 2 * number
-
-    async def hang(self):
-        await asyncio.Event().wait()
-
-    async def refuse(self):
-        raise EngineError("request r ended with 'oddly'")
-
-    async def fail(self):
-        raise ValueError("head size 17")
-
     async def die(self):
         raise EngineDeadError("see the log")
-
-
-def answers(engine, *calls, deaths=()):
-    """Replies by number."""
-    written, enough = [], asyncio.Event()
-    wanted = sum(name not in (CANCEL, "hang") for name, *_ in calls)
-
-    def write(data):
-        written.append(decode_message(data[8:]))
-        if len(written) == wanted:
-            enough.set()
-
-    writer = SimpleNamespace(write=write)
-
-    async def main():
-        host = EngineHost(writer)
-        host._engine = engine
-        reader = asyncio.StreamReader()
-        for number, (name, *args) in enumerate(calls, 1):
-            reader.feed_data(encode_message(RemoteCall(number, name, tuple(args))))
-        serving = asyncio.create_task(host.serve(reader))
-        for process, code in deaths:
-            host._note(process, code)
-        async with asyncio.timeout(20):
-            await enough.wait()
-        reader.feed_eof()
-        await serving
-        await asyncio.sleep(0)
-        assert host._running == {}
-
-    asyncio.run(main())
-    return {reply.number: (reply.kind, reply.value) for reply in written}
-
-
-def test_calls_are_answered_side_by_side_and_one_can_be_taken_back():
-    replies = answers(Engine(), ("hang",), ("double", 3), (CANCEL, 1), ("double", 4))
-    assert replies == {2: ("ok", 6), 4: ("ok", 8)}
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "text"),
-    [("refuse", EngineError, "request r ended with 'oddly'"), ("fail", RemoteFault, "ValueError: head size 17")],
-)
-def test_an_error_of_a_call_is_its_answer(name, kind, text):
-    ((outcome, error),) = answers(Engine(), (name,)).values()
-    assert (outcome, type(error), str(error)) == ("error", kind, text)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +35,13 @@ def test_an_error_of_a_call_is_its_answer(name, kind, text):
         ({}, [], "the engine died"),
     ],
 )
-def test_of_several_deaths_the_one_with_a_signal_is_the_cause(codes, deaths, text):
-    replies = answers(Engine(codes), ("die",), deaths=deaths)
-    assert replies == {0: ("dead", text)}
+async def test_of_several_deaths_the_one_with_a_signal_is_the_cause(codes, deaths, text):
+    written = asyncio.Queue()
+    host = EngineHost(SimpleNamespace(write=lambda data: written.put_nowait(decode_message(data[8:]))))
+    host._engine = Engine(codes)
+    for process, code in deaths:
+        host._note(process, code)
+    await host._answer(RemoteCall(1, "die"))
+    async with asyncio.timeout(20):
+        assert await written.get() == RemoteReply(0, "dead", text)
+    assert written.empty()

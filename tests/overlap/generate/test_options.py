@@ -18,47 +18,28 @@ from overlap.config.rollout import _NO_DRAFT_MODEL
 from overlap.core.errors import ConfigError
 from overlap.generate import start as generate_start
 from overlap.generate.client import EngineClient
-from overlap.generate.engine import _accepted
 from overlap.generate.options import _NOT_ASYNC, _ONLINE, REFUSED, check_options
 from overlap.placement.devices import Devices
 from overlap.placement.seats import place
 
 PASSED: dict[str, Any] = {
-    "attention_backend": "triton_attn",
     "block_size": 64,
     "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4]},
     "disable_custom_all_reduce": True,
-    "enable_expert_parallel": True,
-    "enable_prefix_caching": False,
     "kv_cache_dtype": "fp8_e4m3",
     "max_num_batched_tokens": 4096,
-    "optimization_level": 2,
-    "performance_mode": "throughput",
     "quantization": "fp8_per_channel",
     "speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3},
-    "watermark": 0.01,
 }
 BY_NAME: dict[str, tuple[Any, str]] = {
     "model": ("other", "use model.policy"),
-    "tokenizer": ("other", "use model.policy"),
     "dtype": ("float16", "use model.dtype"),
     "seed": (3, "use run.seed"),
     "max_model_len": (99, "use model.prompt_tokens, model.response_tokens"),
-    "max_num_seqs": (99, "use rollout.max_sequences"),
-    "data_parallel_size": (2, "rollout.replicas for more engines"),
-    "gpu_memory_utilization": (0.9, "use rollout.gpu_memory"),
     "logprobs_mode": ("raw_logprobs", "the samples would not be the policy's own"),
-    "logits_processors": (["a:B"], "the samples would not be the policy's own"),
-    "enable_lora": (True, "use learn.lora_rank"),
     "worker_extension_cls": ("a.B", "a worker of ours"),
     "scheduler_cls": ("a.B", "follows from rollout.in_flight"),
-    "enable_sleep_mode": (True, "shares GPUs with the learner"),
     "weight_transfer_config": ({"backend": "nccl"}, "how weights travel follows from who sits where: leave it out"),
-    "cpu_offload_gb": (4, "use rollout.tensor_parallel"),
-    "kv_transfer_config": ({"kv_connector": "OffloadingConnector"}, "would outlive a load"),
-    "enable_eplb": (True, "use enable_expert_parallel alone"),
-    "max_num_queued_reqs": (5, "the staleness bound"),
-    "disable_log_stats": (False, "a worker of ours"),
     "speculative_config.synthetic_acceptance_length": (2.5, "the samples would not be the policy's own"),
     "mamba_config.enable_stochastic_rounding": (True, "the samples would not be the policy's own"),
 }
@@ -129,11 +110,6 @@ def test_a_draft_model_that_an_engine_would_not_find_in_its_own_directory_is_ref
         check_options(options(f"speculative_config={{model: {draft}, num_speculative_tokens: 2}}"), "cuda")
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"use run\.seed; rollout\.engine\.dtype='half': use model\.dtype"):
-        check_options(options("seed=1", "dtype=half"), "cuda")
-
-
 @pytest.mark.parametrize("sleeps", [True, False])
 def test_a_draft_model_is_read_from_its_checkpoint_and_stays_while_the_engine_sleeps(
     sleeps: bool, tmp_path: Path
@@ -144,10 +120,6 @@ def test_a_draft_model_is_read_from_its_checkpoint_and_stays_while_the_engine_sl
     assert args["load_format"] == "auto"
     assert args_of(options("speculative_config.method=ngram"), tmp_path)["load_format"] == "dummy"
     assert args["enable_sleep_mode"] == sleeps == ("sleep_preserve_parameter_names" in args)
-
-
-def test_a_block_of_another_size_is_that_of_the_cache_on_a_cpu(tmp_path: Path) -> None:
-    assert args_of(options("block_size=128"), tmp_path, gpus=0, kv_bytes=2**30)["block_size"] == 128
 
 
 def test_what_an_engine_is_started_with_cannot_be_replaced_unseen(tmp_path: Path) -> None:
@@ -185,7 +157,7 @@ def test_an_option_that_vllm_does_not_have_is_refused_with_the_one_that_is_meant
 
     wrong = {"blocksize": 64, "seeed": 1, "vllm": {"block_size": 64}}
     with pytest.raises(ConfigError) as error:
-        _accepted(AsyncEngineArgs, {"model": "x", **wrong}, wrong)
+        generate_start._accepted(AsyncEngineArgs, {"model": "x", **wrong}, wrong)
     assert str(error.value).splitlines() == [
         "rollout.engine.blocksize=64: vLLM has no such option; did you mean block_size?; "
         "rollout.engine.seeed=1: vLLM has no such option; use one of its engine arguments, directly in rollout.engine; "

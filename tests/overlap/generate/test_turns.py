@@ -8,7 +8,6 @@ from engine_stub import request, turns
 
 from overlap.core import WeightUpdate
 from overlap.core.errors import EngineError
-from overlap.generate import client as client_module
 
 
 @pytest.fixture
@@ -71,18 +70,6 @@ async def test_while_it_sleeps_and_until_it_has_weights_again_requests_wait(gene
     await task
 
 
-async def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_wakes(generator, stub, sharing):
-    await served(generator)
-    stub.engine.broken_loads = 1
-    with pytest.raises(EngineError, match="no such file"):
-        await generator.load(in_chunks())
-    await generator.wake("cache")
-    task = asyncio.create_task(generator.generate(request(1)))
-    await turns()
-    assert "sample g7s1" not in stub.engine.calls
-    task.cancel()
-
-
 async def running(generator, stub):
     """A request in the engine that does not end before ``stub.engine.release`` is set."""
     await served(generator)
@@ -122,20 +109,6 @@ async def test_a_draining_engine_sleeps_when_what_it_has_has_ended(draining, stu
     late.cancel()
 
 
-async def test_a_draining_engine_keeps_what_does_not_end_in_time_and_its_load_does_not_wait_for_it_again(
-    draining, stub, sharing, monkeypatch
-):
-    task = await running(draining, stub)
-    monkeypatch.setattr(client_module, "_DRAIN_S", 0.01)
-    await draining.sleep()
-    monkeypatch.undo()
-    await draining.wake("weights")
-    await draining.load(in_chunks())
-    await draining.wake("cache")
-    stub.engine.release.set()
-    await task
-
-
 @pytest.mark.promise("sleeping")
 async def test_what_an_engine_has_kept_never_goes_on_without_whole_weights(generator, stub, sharing):
     task = await running(generator, stub)
@@ -151,17 +124,6 @@ async def test_what_an_engine_has_kept_never_goes_on_without_whole_weights(gener
     await generator.wake("cache")
     stub.engine.release.set()
     await task
-
-
-async def test_a_request_that_is_cancelled_while_the_engine_sleeps_is_aborted_there(generator, stub, sharing):
-    task = await running(generator, stub)
-    await generator.sleep()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    await turns()
-    assert stub.engine.calls[-2:] == ["sleep", "abort g7s1"]
-    await generator.wake("weights")
-    await generator.wake("cache")  # nothing is kept any more
 
 
 async def test_after_a_load_that_failed_the_next_one_meets_and_begins_anew(generator, stub, sharing):

@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("vllm")
 import torch
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
-from vllm.platforms import current_platform
 from vllm.v1.sample import rejection_sampler
 
 from overlap.generate import receive, worker_patches
@@ -74,25 +73,6 @@ def test_drafts_are_judged_at_the_temperature_of_their_request():
     assert found[:, 0].tolist() == pytest.approx([1 / 0.7] * 2 + [1 / 1.3] * 3)
     greedy = worker_patches.expand_to_tokens(temperatures, torch.tensor([1, 2, 3]), 3, 0, 1)
     assert greedy.tolist() == pytest.approx([0.7, 1, 1.3])
-
-
-@pytest.mark.parametrize("draft", [0, 2, 4])
-def test_a_draft_changes_nothing_in_how_a_token_is_drawn(draft):
-    """It is the likeliest token, one between, or the most unlikely: all are sampled as often as the policy says."""
-    if current_platform.is_cpu():  # as its workers do
-        current_platform.import_kernels()
-        current_platform.register_triton_kernel_overrides()
-    torch.manual_seed(0)
-    count, logits = 60_000, torch.tensor([2.0, 1.0, 0.0, -1.0, -4.0])
-    law = (logits / 0.7).softmax(0)
-    asked = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.full((count,), 0.7), generators={})
-    asked.top_k = asked.top_p = None
-    ends = torch.arange(1, count + 1, dtype=torch.int32)
-    logits = rejection_sampler.apply_sampling_constraints(logits.repeat(count, 1), ends, asked)
-    drafts, bonus = torch.full((count,), draft, dtype=torch.int32), torch.zeros(count, 1, dtype=torch.int64)
-    drawn = rejection_sampler.rejection_sample(drafts, [1] * count, 1, ends, None, logits, bonus, asked)[:, 0]
-    found = torch.bincount(drawn, minlength=5) / count
-    assert ((found - law).abs() < 5 * (law * (1 - law) / count).sqrt()).all(), (found, law)
 
 
 @pytest.mark.parametrize("no_lora", [False, True])

@@ -52,15 +52,6 @@ def finish(process: subprocess.Popen[str]) -> None:
 CHILD = "import os, sys; from overlap.process.process_tree import bind_to_parent; bind_to_parent(int(sys.argv[1]));"
 
 
-@pytest.mark.promise("nothing-left")
-def test_a_bound_process_ends_when_its_parent_is_killed() -> None:
-    child = f"{CHILD} print(os.getpid(), flush=True); sys.stdin.read()"
-    parent = python(f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())])")
-    bound = known(line(parent))
-    finish(parent)
-    assert process_tree.await_end([bound], SOON_S) == []
-
-
 def test_a_bound_process_outlives_the_thread_that_started_it() -> None:
     child = f"{CHILD} print('born', flush=True); print(input(), flush=True)"
     parent = python(f"""
@@ -102,7 +93,8 @@ def test_binding_to_a_pid_that_was_used_again_ends_this_process() -> None:
     assert child.returncode == -signal.SIGKILL
 
 
-def test_a_bound_process_takes_its_children_and_its_group_along() -> None:
+@pytest.mark.promise("nothing-left")
+def test_a_bound_process_ends_when_its_parent_is_killed_and_takes_its_children_and_its_group_along() -> None:
     child = f"""{CHILD}
 import signal, subprocess
 os.setsid()
@@ -142,15 +134,6 @@ subprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())], stdin=subpro
     assert process_tree.await_end(processes, SOON_S) == []
 
 
-def test_leaving_ends_with_the_code_and_ends_the_children_though_the_parent_lives() -> None:
-    child = f"{CHILD} import subprocess; from overlap.process.process_tree import leave;"
-    child += " print(subprocess.Popen(['sleep', '600'], stdout=2).pid, flush=True); leave(3)"
-    left = subprocess.run([sys.executable, "-c", child, str(os.getpid())], cwd=ROOT, stdout=-1, timeout=SOON_S)
-    assert left.returncode == 3
-    child_of_it = identify(int(left.stdout))
-    assert child_of_it is None or not process_tree.alive(child_of_it)
-
-
 def test_a_tree_is_killed_whole_and_its_root_is_reaped(bystander: Pid) -> None:
     root = subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600 & echo; wait"], stdout=subprocess.PIPE)
     assert root.stdout
@@ -182,10 +165,6 @@ def test_a_tree_that_forks_while_it_is_killed_leaves_nobody() -> None:
 def test_a_pid_that_was_used_again_is_not_killed(bystander: Pid) -> None:
     assert process_tree.kill_tree([Pid(bystander.pid, bystander.start - 1)], 1.0) == ()
     assert process_tree.alive(bystander)
-
-
-def test_this_process_and_pid_1_are_never_killed() -> None:
-    assert process_tree.kill_tree([os.getpid(), 1], 1.0) == ()
 
 
 def test_a_resource_tracker_outlives_the_killed_and_removes_their_shared_memory() -> None:

@@ -61,7 +61,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
     assert without == []
     actors = ("overlap/cluster/agent.py", "overlap/cluster/ray_process.py", "overlap/cluster/access.py")
     ranks = ("overlap/learner/rank.py", "overlap/learner/zero/", LOADING)
-    own = ("overlap/generate/bind_to_parent.py", "overlap/generate/engine.py", *ranks, *actors)
+    own = ("overlap/generate/bind_to_parent.py", "overlap/generate/start.py", *ranks, *actors)
     own += ("recipes/environments/_verifiers_host.py",)
     own += ("overlap/process/scratch.py",)  # for as long as a run has its directory
     assert [where for where in changes if not where.startswith(own)] == []  # processes of their own
