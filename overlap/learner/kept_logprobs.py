@@ -10,7 +10,6 @@ nothing is held to anything ("pg") samples of later updates have none.
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -63,9 +62,7 @@ def _spread(response: Response, values: Tensor) -> Packed[float]:
     if response.bootstraps:
         all_[-1] = math.nan
     all_[counted_places(response)] = values
-    numbers = array("f")
-    numbers.frombytes(all_.numpy().tobytes())
-    return Packed("f", numbers)
+    return Packed("f", all_.tolist())
 
 
 def join_kept(
