@@ -188,7 +188,10 @@ DONE = {
 
 
 def answer(control: RunControl, command: object) -> dict[str, Any]:
-    return control.ask(command).result(0)
+    try:
+        return control.request(command)
+    except OverlapError as error:
+        return {"error": str(error)}
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c != "status"])
