@@ -80,18 +80,20 @@ def ending_in_order(work: Callable[[], int]) -> int:
 
 
 def command(main: Callable[[], int] = main) -> int:
-    """As ``main``, for a process that exits afterwards: once the output is complete, signals are ignored."""
+    """As ``main``, for a process that exits afterwards: once the output is complete, signals are ignored. After one,
+    the exit waits for nothing that a library left behind, such as the upload of a tracker.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     from overlap.process.interrupts import SIGNALS
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # as stderr: a name may hold what the terminal cannot print_output
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name may hold what the terminal cannot print
     code = main()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    if code - 128 in SIGNALS:
+        os._exit(code)
     return code
 
 

@@ -107,7 +107,8 @@ class Wandb:
 
     def _own_arguments(self, files: Path, id: str) -> dict[str, Any]:
         less_s = END_S * 0.8  # after that time the interpreter can exit, too
-        settings = self._module.Settings(console="off", silent=True, reinit="create_new", finish_timeout=less_s)
+        within = {"init_timeout": less_s, "finish_timeout": less_s}
+        settings = self._module.Settings(console="off", silent=True, reinit="create_new", **within)
         return {"id": id, "dir": os.environ.get("WANDB_DIR") or str(files), "settings": settings}
 
 

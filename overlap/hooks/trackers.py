@@ -22,8 +22,8 @@ from overlap.record.write_failures import WriteFailures
 
 QUEUE = 1_000
 """Events that wait for a tracker; one has some 100 numbers."""
-END_S = 30.0
-"""Time for all trackers to finish, s."""
+END_S, INTERRUPTED_S = 30.0, 5.0
+"""Time for all trackers to finish, and after Ctrl-C, s."""
 SAMPLES_EVERY, SAMPLES, TEXT = 10, 4, 4_000
 """Steps between samples, samples of one step or evaluation, and characters of each text."""
 
@@ -54,14 +54,15 @@ class Trackers:
             else:
                 self._failures.add(feed.name, f"it has not taken {QUEUE} events before")
 
-    def close(self) -> None:
+    def close(self, *, interrupted: bool = False) -> None:
         """Wait until all events have arrived, at most ``END_S``; what has not arrived then is lost."""
-        wait([call for feed in self._feeds for call in feed.calls], END_S)
+        limit_s = INTERRUPTED_S if interrupted else END_S
+        wait([call for feed in self._feeds for call in feed.calls], limit_s)
         for feed in self._feeds:
             self._report(feed)
             for call in feed.calls:
                 call.cancel()
-                self._failures.add(feed.name, f"it did not finish within {END_S:g} s")
+                self._failures.add(feed.name, f"it did not finish within {limit_s:g} s")
             feed.thread.close()
 
     def _report(self, feed: _Feed) -> None:

@@ -70,7 +70,7 @@ class RunEvents:
             faults.append(self.callbacks.call_at_end(ended := RunEnded(step, reason, summary)))
             self.trackers.put(ended)
         self.callbacks.close()
-        self.trackers.close()
+        self.trackers.close(interrupted=reason == RunExit.INTERRUPTED)
         for fault in faults:
             if fault is not None and error is None:
                 raise fault

@@ -111,6 +111,16 @@ def test_a_tracker_that_hangs_costs_its_thread_and_no_step(stage: Make, monkeypa
     assert len(rows_of(session.run.path)) == 5
 
 
+@pytest.mark.promise("interrupts")
+def test_after_ctrl_c_a_tracker_that_hangs_has_less_time(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "INTERRUPTED_S", 0.1)
+    made = stage(row="hang")
+    made.learner.on_step = lambda batch: interrupt() if batch.step == 2 else None
+    with pytest.raises(asyncio.CancelledError):
+        play(made.session())
+    assert "it did not finish within 0.1 s" in made.shown.getvalue()
+
+
 def step(number: int, **row: Any) -> StepTaken:
     return StepTaken(number, {"step": number, **row}, Batch(number, number - 1, ()))
 
