@@ -107,11 +107,11 @@ def print_output(*lines: str, beside: bool = False) -> None:
     """The output of a command, on stdout, or ``beside`` it on stderr. Raises RunDirError if it cannot be written."""
     try:
         print(*lines, sep="\n", flush=True, file=sys.stderr if beside else None)
-    except BrokenPipeError:
-        raise
     except OSError as error:
         from overlap.core.errors import RunDirError
 
+        if isinstance(error, BrokenPipeError):
+            raise
         raise RunDirError(f"cannot write to stdout: {error.strerror or error}; redirect it to another place") from error
 
 

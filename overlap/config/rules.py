@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BeforeValidator, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError, create_model
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -86,10 +86,7 @@ def from_values(kind: type[T], values: Mapping[str, Any], name: str) -> T:
     """
     hints = get_type_hints(kind, include_extras=True)
     known: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in fields(kind)}  # type: ignore[arg-type]
-    try:
-        checked = create_model(kind.__name__, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **known)
-    except PydanticSchemaGenerationError as error:
-        raise ConfigError(name, kind.__qualname__, f"has a field of a type that no YAML value has: {error}") from error
+    checked = create_model(kind.__name__, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **known)
     try:
         found = checked(**values)
     except ValidationError as error:

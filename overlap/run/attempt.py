@@ -25,12 +25,11 @@ from overlap.record.progress import Progress, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.resume import Resumed
 from overlap.record.sample_writer import SampleWriter
-from overlap.run.checkpoints import CheckpointWriter
 from overlap.run.kept_rollouts import UnpublishedLearner
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
 from overlap.run.run_events import RunEvents
-from overlap.run.run_setup import RunSetup
+from overlap.run.run_inputs import RunSetup
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
 
@@ -101,8 +100,8 @@ class Attempt:
         self.progress.phase(f"starting {'engine, learner and verifier' if setup.rollouts is None else 'the learner'}")
         self._components = await setup.control.unless_stopped(self._open(recorder), stopped)
         memory, learner = self._memory, self.parts.learner
-        saves = CheckpointWriter(setup, learner, recorder, self.prompts, memory.history, memory.seconds)
-        self.steps = StepLog(setup, self.at, recorder, self.prompts, self._evaluator(recorder), memory.events, saves)
+        parts = recorder, self.prompts, self._evaluator(recorder), memory.events, learner
+        self.steps = StepLog(setup, self.at, *parts, memory.seconds)
 
     def _evaluator(self, recorder: Recorder) -> Evaluator:
         inputs, run = self._setup.inputs, self._setup.run

@@ -4,7 +4,7 @@
         ◀── {"done": "pausing"} ──
 
 Request and answer are one line of JSON each. The run answers in a thread for each client, and therefore also during
-set-up and summary. It waits for no client: one that is slow or silent gets an error and is disconnected.
+set-up and summary. It waits for no client: one that is slow or silent is disconnected.
 """
 
 from __future__ import annotations
@@ -83,11 +83,9 @@ class _Client(StreamRequestHandler):
         try:
             asked = json.loads(self.rfile.readline(LINE_BYTES))
             return self.server.control.request(asked.get("command") if isinstance(asked, dict) else asked)
-        except TimeoutError:
-            return {"error": f"no command came within {self.timeout:g} s"}
         except OverlapError as error:
             return {"error": str(error)}
-        except (ValueError, RecursionError):
+        except (json.JSONDecodeError, UnicodeDecodeError):
             return {"error": f'a command is a line of at most {LINE_BYTES} bytes, like {{"command": "status"}}'}
 
 
@@ -100,9 +98,10 @@ def ask(run: str, command: Command) -> dict[str, Any]:
     folder = find_run_file(run, RunFile.CONFIG, field="RUN", way_out=way_out).parent
     try:
         line = _line_from(run, folder, json.dumps({"command": command}).encode() + b"\n")
-    except PermissionError as error:
-        raise ConfigError("RUN", run, "belongs to another user: a run obeys only the user who started it") from error
     except OSError as error:
+        if isinstance(error, PermissionError):
+            way_out = "belongs to another user: a run obeys only the user who started it"
+            raise ConfigError("RUN", run, way_out) from error
         why = f"cannot be asked ({error.strerror or error})"
         if isinstance(error, TimeoutError):
             why = (

@@ -23,7 +23,6 @@ from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
 from overlap.pipeline.control import Control
 from overlap.record.run_exit import RunExit
-from overlap.record.run_summary import CallbackCost
 
 
 @dataclass
@@ -74,8 +73,3 @@ class RunEvents:
         for fault in faults:
             if fault is not None and error is None:
                 raise fault
-
-    @property
-    def figures(self) -> dict[str, CallbackCost]:
-        """Cost of each callback."""
-        return self.callbacks.figures

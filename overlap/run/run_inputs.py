@@ -14,8 +14,13 @@ from overlap.core.errors import ConfigError, blaming, one_line
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits
 from overlap.placement.devices import devices_here, with_dtype
+from overlap.placement.seats import Placement
 from overlap.process.interrupts import import_whole
-from overlap.record.logs import OpenConsole, quiet
+from overlap.process.reaper import Reaper
+from overlap.record.kept_samples import KeptSamples
+from overlap.record.logs import Console, OpenConsole, quiet
+from overlap.record.rundir import RunDir
+from overlap.run.control import RunControl
 from overlap.run.seating import check_cluster
 from overlap.run.task_prompts import check_probes, task_prompts
 
@@ -36,6 +41,26 @@ class RunInputs:
     """The checkpoint that a critic starts from, where there is one."""
     reference: Path | None = None
     """The checkpoint of ``learn.reference``, where one is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """Inputs of a run. ``data``: digest of the prompts, for checkpoints. ``rollouts``: samples to train from in the
+    place of an engine and a verifier.
+    """
+
+    inputs: RunInputs
+    placement: Placement
+    run: RunDir
+    scratch: Path
+    console: Console
+    reaper: Reaper
+    control: RunControl
+    data: str = ""
+    rollouts: KeptSamples | None = None
+
+    def text_of(self, prompt: Prompt) -> str:
+        return str(self.inputs.tokenizer.decode(list(prompt.token_ids)))
 
 
 def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole = quiet) -> RunInputs:

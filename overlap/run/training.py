@@ -32,8 +32,7 @@ from overlap.run.control_socket import listening
 from overlap.run.disk import disk_need
 from overlap.run.plan import memory_inputs, plan_lines
 from overlap.run.restarts import reason_of
-from overlap.run.run_inputs import RunInputs, check_place, prepare
-from overlap.run.run_setup import RunSetup
+from overlap.run.run_inputs import RunInputs, RunSetup, check_place, prepare
 from overlap.run.seating import seat
 from overlap.run.session import TrainingSession
 

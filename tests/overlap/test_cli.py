@@ -86,13 +86,6 @@ def test_bad_input_is_one_line_and_exit_code_2(args: list[str], message: str, re
     assert message in refused(*args)
 
 
-@pytest.mark.parametrize("count", ["0", "-1", "many"])
-def test_a_count_that_is_none_is_told_in_words(count: str, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["rollout", "--limit", count])
-    assert f"argument --limit: '{count}': use a whole number, 1 or more" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-at-all/x"])
 @pytest.mark.parametrize(
     "words",
@@ -113,14 +106,6 @@ def test_a_name_that_no_file_system_takes_is_refused_at_once(
     monkeypatch.chdir(tmp_path)
     refused(*(word.replace("NAME", name) for word in words))
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("flag", ["--no-such-flag", "--resumed"])
-def test_a_wrong_flag_is_refused(flag: str, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["train", flag])
-    assert ended.value.code == 2
-    assert flag in capsys.readouterr().err
 
 
 @pytest.mark.promise("bad-input")
@@ -182,18 +167,6 @@ def test_a_resumed_run_goes_by_what_it_left_when_no_configuration_is_given(tmp_p
     ((cfg, options),) = taken
     assert (cfg.learn.lr, cfg.run.dir) == (3e-5, "runs/latest")
     assert options == {"resume": True, "with_changes": True, "rollouts": ""}
-
-
-@pytest.mark.parametrize(
-    "args", [["--resume", "stray"], ["a.b=1", "--wrong=1"], ["run.steps=1", "extra", "run.seed=1"]]
-)
-def test_a_word_that_is_no_override_is_refused_wherever_it_stands(args, capsys) -> None:
-    try:
-        code = cli.main(["train", *args])
-    except SystemExit as ended:
-        code = ended.code  # type: ignore[assignment]
-    assert code == 2
-    assert capsys.readouterr().err
 
 
 @pytest.mark.parametrize("template", ["", "file", "full", "link"])
@@ -417,8 +390,3 @@ def test_check_data_takes_the_rows_as_they_stand_in_the_file(done, tmp_path: Pat
     assert f"3 accept the first example printed (a note), first {data}:1" in err
     places = [json.loads(line)["place"] for line in out.read_text().splitlines()]
     assert places == [f"{data}:{n}" for n in (1, 2, 3)]
-
-
-@pytest.mark.parametrize("file", ["nowhere.jsonl", "a\0b", "/dev/null"])
-def test_check_data_of_what_is_not_there_is_bad_input(file: str, refused) -> None:
-    refused("check-data", file)

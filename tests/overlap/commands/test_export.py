@@ -124,18 +124,6 @@ def test_a_state_that_is_damaged_is_named_and_nothing_is_left(trained: Path, tmp
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
-def test_an_export_to_a_full_disk_leaves_nothing(trained: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    import errno
-
-    def full(*args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("overlap.learner.export.copy_beside", full)
-    assert cli.main(["export", str(trained / "run"), "--out", str(tmp_path / "out")]) == 1
-    assert "No space left on device" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- to the hub -------------------------------------------------------------------------------------------------
 
 

@@ -188,8 +188,3 @@ def test_what_is_no_tracker_is_refused_with_the_way_out(names: str, says: str, m
         named_trackers(load_config(None, [f"run.trackers={names}"]))
     assert says in str(raised.value)
     assert raised.value.exit_code == 2
-
-
-def test_tensorboard_is_the_default_and_all_can_be_left_out() -> None:
-    assert load_config(None, []).run.trackers == ("tensorboard",)
-    assert named_trackers(load_config(None, ["run.trackers=[]"])) == {}

@@ -15,7 +15,7 @@ from sessions import Stage, interrupt, play
 from overlap.core.errors import RunDirError
 from overlap.inspect import report
 
-NOTHING = "overlap.run.run_end.report_html"
+NOTHING = "overlap.run.session.report_html"
 
 
 def test_a_run_that_ends_leaves_its_report_and_its_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_full_disk_is_told_by_its_reason(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: Any) -> None:
         raise RunDirError("cannot write report.html") from OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("overlap.run.run_end.write_atomic", full)
+    monkeypatch.setattr("overlap.run.session.write_atomic", full)
     figures = play(Stage(tmp_path, monkeypatch).session())
     assert figures["not_written"] == ["report.html (No space left on device; 1 time from step 5 on)"]
 

@@ -94,10 +94,6 @@ def test_files_that_cannot_be_made_are_told_with_the_prompt() -> None:
         check_agent(cfg, Failing(), Prompt("p7", Letters()("a")["input_ids"]), Letters())
 
 
-def test_without_a_command_nobody_is_asked() -> None:
-    check_agent(load_config(), None, Prompt("p", ()), None)
-
-
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [

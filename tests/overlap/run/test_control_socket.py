@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import json
@@ -10,7 +9,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,10 +65,8 @@ def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) 
         (b"nonsense\n", "a command is a line of at most 4096 bytes"),
         (b"\n", "a command is a line of at most 4096 bytes"),
         (b"\xff\xfe\n", "a command is a line of at most 4096 bytes"),
-        (b"[" * 4000 + b"\n", "a command is a line of at most 4096 bytes"),
         (b'{"command": "rm"}\n', "'rm' is not a command: use pause, resume, drain, save, status, stop"),
         (b'["status"]\n', "['status'] is not a command"),
-        (b'{"command": {"a": []}}\n', "is not a command"),
         (b"{}\n", "None is not a command"),
         (b'"status"\n{"command": "stop"}\n', None),
     ],
@@ -93,24 +90,10 @@ def locked(folder: Path) -> Iterator[IO[str]]:
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"command": "st'])
-def test_a_client_that_stays_silent_is_let_go_with_a_word(
-    tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_stays_silent_is_let_go(tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctl._Client, "timeout", 0.01)
     with run_in(tmp_path), client(tmp_path, sent) as link:
-        assert heard(link)["error"].startswith("no command came within")
-
-
-async def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("overlap.run.control.ANSWER_S", 0.01)
-    with run_in(tmp_path) as control:
-        async with control.attached(dict, lambda carried: asyncio.sleep(0), print):
-            with pytest.raises(OverlapError, match="the run was too busy to obey 'stop' within"):
-                ask(str(tmp_path), "stop")  # in the loop's own thread: it stands still meanwhile
-            await asyncio.sleep(0)
-        assert not control.stopped
+        assert link.recv(1) == b""
 
 
 def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_path: Path) -> None:
