@@ -217,7 +217,6 @@ def _doctor(commands: Subparsers) -> None:
         "exit code 1 if a run would fail, 0 if there are notes alone"
     )
     doctor = _add(commands, "doctor", _later("doctor", "doctor_command"), text)
-    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     _add_config(doctor)
 
 
