@@ -76,7 +76,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
 
     with output(scratch / "prepare.log"):
         cfg = with_dtype(cfg)
-        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, _named(task), cfg)
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
         check_options(cfg, devices_here(cfg.run.device).kind)  # refuses a GPU that is not there, too
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
@@ -85,7 +85,9 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         tokenizer = load_tokenizer(policy)
         if given := cfg.model.chat_template_kwargs:  # for all that render: the task, the gateway
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
-        critic, reference = resolve_critic(cfg, policy, tokenizer), resolve_reference(cfg, policy, tokenizer)
+        named = {"critic.policy": cfg.critic.policy or cfg.model.policy} if cfg.learn.advantage == "gae" else {}
+        named |= {"learn.reference": cfg.learn.reference} if cfg.learn.reference else {}
+        beside = {field: _same_tokens(cfg, policy, tokenizer, field, name) for field, name in named.items()}
         check_rollout(cfg, task)
         splits = task_prompts(task, tokenizer, cfg.model.prompt_tokens)
         for prompt in splits["train"].prompts[:1]:
@@ -96,11 +98,8 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     if cfg.run.eval_every and not heldout:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
-    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, critic, reference)
-
-
-def _named(task: object) -> str:
-    return (task if isinstance(task, type) else type(task)).__name__
+    models = beside.get("critic.policy"), beside.get("learn.reference")
+    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, *models)
 
 
 def load_tokenizer(policy: Path) -> Any:
@@ -125,35 +124,6 @@ def check_place(cfg: Config, *, resume: bool) -> None:
         stored_config(cfg.run.dir)
     else:
         check_run_dir_free(resolve(cfg.run.dir), cfg.run.dir)
-
-
-def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
-    """The checkpoint that the run's critic starts from, None where it has none. Raises ConfigError, also for one that
-    reads other tokens than the policy writes.
-    """
-    if cfg.learn.advantage != "gae":
-        return None
-    named = cfg.critic.policy
-    return _same_tokens(cfg, policy, tokenizer, "critic.policy", named) if named else policy
-
-
-def resolve_reference(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
-    """The checkpoint of ``learn.reference``, None where that is the policy as the run began. Raises ConfigError, also
-    for one that reads other tokens than the policy writes.
-    """
-    from overlap.placement.shapes import read_shape
-
-    field, named = "learn.reference", cfg.learn.reference
-    if not named:
-        return None
-    found = _same_tokens(cfg, policy, tokenizer, field, named)
-    with blaming(field):
-        known = read_shape(found).vocabulary
-    most = max(tokenizer.get_vocab().values())
-    way_out = f"it knows {known} tokens, and its tokenizer has number {most}: download it anew"
-    if 0 < known <= most:
-        raise ConfigError(field, named, way_out)
-    return found
 
 
 def _same_tokens(cfg: Config, policy: Path, tokenizer: Any, field: str, named: str) -> Path:
