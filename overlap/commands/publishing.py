@@ -93,7 +93,9 @@ class HubRepo:
             self._api.whoami()
             self._api.create_repo(name, private=private or None, exist_ok=True)
         except Exception as error:  # whatever the hub's client raises
-            raise ConfigError(FIELD, name, _refusal(error, name, self._api.endpoint)) from error
+            way_out = "log in (`hf auth login`, or HF_TOKEN) as one who may write there, or export without --push and "
+            way_out += f"later `hf upload {name} FOLDER`"
+            raise ConfigError(FIELD, name, f"{self._api.endpoint} refuses it ({_reason(error)}): {way_out}") from error
 
     def push(self, folder: Path, step: int, version: int) -> str:
         """Write the model card into ``folder`` and upload all of it; returns the address of the repository. Raises
@@ -174,21 +176,6 @@ def _is_hub_id(text: str) -> bool:
 def _public(value: Any) -> Any:
     """A path by its name alone: its folder on this machine is private."""
     return Path(value).name if isinstance(value, str) and value.startswith(("/", "~", ".")) else value
-
-
-def _refusal(error: Exception, name: str, endpoint: str) -> str:
-    """The way out where the hub could not be asked, or does not let this machine write."""
-    from huggingface_hub.errors import LocalTokenNotFoundError, OfflineModeIsEnabled
-
-    if isinstance(error, LocalTokenNotFoundError):
-        return "there is no token for the hub: `hf auth login`, or set HF_TOKEN"
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set: unset it to upload"
-    if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403):
-        other = "`hf auth login`, or set HF_TOKEN; or use a name of yours"
-        return f"the hub does not let this token write there ({_reason(error)}): {other}"
-    way_out = f"export without --push, and later `hf upload {name} FOLDER`"
-    return f"the hub at {endpoint} cannot be reached ({_reason(error)}): {way_out}"
 
 
 def _reason(error: Exception) -> str:

@@ -19,7 +19,7 @@ from overlap.placement.seats import EngineSeat, Placement
 from overlap.placement.shapes import read_shape
 from overlap.record.run_files import RunFile
 from overlap.run.run_inputs import RunInputs
-from overlap.run.seating import cluster_of, cluster_pool
+from overlap.run.seating import cluster_at, cluster_pool
 
 if TYPE_CHECKING:
     from overlap.cluster.fleet import RayFleet
@@ -130,7 +130,7 @@ class PartFactory:
 
     def _cluster_pool(self) -> ClusterPool:
         cfg = self.cfg
-        cluster_of(cfg).log = self.log
+        cluster_at(cfg.cluster.address).log = self.log
 
         def bound(node: RayNodeInfo) -> int:
             return bound_cores(self.placement, node.name)
@@ -198,8 +198,8 @@ class PartFactory:
         from overlap.cluster.fleet import RayFleet
 
         cfg = self.cfg
-        cluster_of(cfg).log = self.log
-        return RayFleet(cfg, cluster_of(cfg), self.placement.engines, self.report_line, self._fits)
+        cluster_at(cfg.cluster.address).log = self.log
+        return RayFleet(cfg, cluster_at(cfg.cluster.address), self.placement.engines, self.report_line, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
         asked = PlannedRun(self.cfg, read_shape(self.inputs.policy))

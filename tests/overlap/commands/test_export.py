@@ -174,11 +174,9 @@ def test_a_policy_goes_to_the_hub_with_its_card(told_run: Path, tmp_path: Path) 
     ("push", "environment", "fails", "says"),
     [
         ("adder", {}, {}, "use the id of a model repository, as in owner/name"),
-        ("owner/adder", {"HF_TOKEN": ""}, {}, "there is no token for the hub: `hf auth login`, or set HF_TOKEN"),
-        ("owner/adder", {"HF_TOKEN": "hf_other"}, {}, "the hub does not let this token write there"),
-        ("owner/adder", {"HF_HUB_OFFLINE": "1"}, {}, "HF_HUB_OFFLINE is set"),
-        ("owner/adder", {"HF_ENDPOINT": "http://127.0.0.1:9"}, {}, "the hub at http://127.0.0.1:9 cannot be reached"),
-        ("owner/adder", {}, {"create": 403}, "the hub does not let this token write there"),
+        ("owner/adder", {"HF_TOKEN": ""}, {}, "log in (`hf auth login`, or HF_TOKEN)"),
+        ("owner/adder", {"HF_ENDPOINT": "http://127.0.0.1:9"}, {}, "http://127.0.0.1:9 refuses it ("),
+        ("owner/adder", {}, {"create": 403}, "as one who may write there"),
     ],
 )
 def test_what_cannot_be_pushed_is_refused_before_anything_is_exported(

@@ -106,6 +106,3 @@ def test_engines_on_all_nodes_decode_as_many_sequences_as_the_smallest_gpu_holds
     assert found.counted(cfg).rollout.sequences == 5 * found.sequences
 
 
-def test_all_that_works_over_a_cluster_shares_one_connection() -> None:
-    pytest.importorskip("ray")
-    assert spread.cluster_of(FAR) is spread.cluster_of(replace(FAR, run=RunConfig(seed=3)))

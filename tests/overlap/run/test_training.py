@@ -148,10 +148,8 @@ def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
 def test_a_run_in_a_place_without_sockets_goes_on_and_says_that_it_cannot_be_asked(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bound(path: Path) -> None:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr(ctl, "_bound", bound)
+    unsupported = OSError(errno.EOPNOTSUPP, "Operation not supported")
+    monkeypatch.setattr(ctl._Server, "server_bind", _raising(unsupported))
     figures = overlap.train(stage.cfg)
     assert figures["exit"] == "finished"
     (line,) = figures["not_written"]
