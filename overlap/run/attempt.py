@@ -84,49 +84,42 @@ class Attempt:
 
     async def start(self, stopped: str) -> None:
         """Open the recorder and start the parts; a stop raises StoppedError with ``stopped``."""
-        setup, cfg, at = self._setup, self._setup.inputs.cfg, self._begins.state
+        setup, memory, at = self._setup, self._memory, self._begins.state
+        run, inputs, cfg = setup.run, setup.inputs, setup.inputs.cfg
         await self._stack.enter_async_context(self.lag)
         recorder = self.recorder = Recorder(
-            setup.run,
+            run,
             self.progress,
             self.lag,
-            self._sample_writer(),
+            SampleWriter(
+                run,
+                setup.text_of,
+                lambda prompt, answer: inputs.task.program(prompt, answer),
+                cfg.run.samples,
+                critic=cfg.learn.advantage == "gae",
+                data=setup.data,
+            ),
             earlier=self._begins.rows,
             traced=(at.trace_offset, at.trace_end_us),
             max_staleness=cfg.rollout.max_staleness,
         )
         self._stack.callback(recorder.close)
-        self._stack.callback(self._memory.policy.clean_up)
+        self._stack.callback(memory.policy.clean_up)
         self.progress.phase(f"starting {'engine, learner and verifier' if setup.rollouts is None else 'the learner'}")
         self._components = await setup.control.unless_stopped(self._open(recorder), stopped)
-        memory, learner = self._memory, self.parts.learner
-        parts = recorder, self.prompts, self._evaluator(recorder), memory.events, learner
-        self.steps = StepLog(setup, self.at, *parts, memory.seconds)
-
-    def _evaluator(self, recorder: Recorder) -> Evaluator:
-        inputs, run = self._setup.inputs, self._setup.run
-        return Evaluator(
-            inputs.cfg,
+        evaluator = Evaluator(
+            cfg,
             inputs.heldout,
             (self.parts.generator, self.parts.verifier),  # uncounted: samples of evaluations are no part of a step
             self.save_policy,
             run.best,
             self.progress,
-            self._memory.history,
+            memory.history,
             run.failures.add,
             recorder.evaluation,
         )
-
-    def _sample_writer(self) -> SampleWriter:
-        setup, cfg, task = self._setup, self._setup.inputs.cfg, self._setup.inputs.task
-        return SampleWriter(
-            setup.run,
-            setup.text_of,
-            lambda prompt, answer: task.program(prompt, answer),
-            cfg.run.samples,
-            critic=cfg.learn.advantage == "gae",
-            data=setup.data,
-        )
+        parts = recorder, self.prompts, evaluator, memory.events, self.parts.learner
+        self.steps = StepLog(setup, self.at, *parts, memory.seconds)
 
     async def _open(self, recorder: Recorder) -> Components:
         """Make the parts, start them concurrently, and make sure that all are closed. Returns what the loop uses."""
