@@ -70,16 +70,11 @@ class TrainingSession:
         self.run.failures.report_to(self.setup.console.print)
         self.control.enter("starting")
         async with self.control.attached(self._status, self._on_save, self.setup.console.print):
-            while True:
-                try:
-                    return await self._go()
-                except OverlapError:
-                    if self.control.phase != "restarting":
-                        raise
-                    await self._go_back()
+            while await self._died():
+                await self._go_back()
 
-    async def _go(self) -> None:
-        """Train once. Of an attempt that another one follows, the phase is "restarting"."""
+    async def _died(self) -> bool:
+        """Train once. Returns whether the learner has died, and another attempt follows."""
         async with self.attempt as attempt:
             try:
                 await attempt.start(_STOPPED_ON_ITS_WAY_BACK if self.restarts.lines else _STOPPED_AT_THE_START)
@@ -87,17 +82,19 @@ class TrainingSession:
                 await attempt.train()
             except BaseException as error:
                 attempt.death = death_in(error) or attempt.death
-                if attempt.death and not self.control.stopped and self.restarts.possible(self.taken):
+                ends = self.control.stopped or not (attempt.death and isinstance(error, OverlapError))
+                if not ends and self.restarts.possible(self.taken):
                     self.control.enter("restarting", self.restarts.coming)
-                else:
-                    self.control.enter("ending")
-                    await self._rescue()
+                    return True
+                self.control.enter("ending")
+                await self._rescue()
                 raise
             if self.control.stopped:
                 await self._rescue()
             self.reason = self._how_it_ended()
             self.control.enter("ending")
             attempt.progress.phase("closing")
+            return False
 
     async def _go_back(self) -> None:
         """Prepare another attempt after the learner's death."""
