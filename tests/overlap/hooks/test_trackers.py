@@ -26,7 +26,6 @@ from overlap.record.write_failures import WriteFailures
 
 Make = Callable[..., Stage]
 NAME = "tracker_stubs:FileTracker"
-SOON_S = 10.0
 
 
 @pytest.fixture
@@ -148,25 +147,6 @@ def test_what_a_tracker_asks_for_is_not_done(tmp_path: Path) -> None:
             return "stop"
 
     assert "it returned 'stop'" in told(step(1), Asks(), tmp_path)[0]
-
-
-def test_a_full_queue_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackers, "QUEUE", 3)
-    go, rows = threading.Event(), list[int]()
-
-    class Slow:
-        def on_step(self, run: Any, event: Any) -> None:
-            assert go.wait(SOON_S)
-            rows.append(event.step)
-
-    failures, run = WriteFailures(), SimpleNamespace(path=tmp_path)
-    feed = Trackers({"slow": Slow()}, run, failures)  # type: ignore[arg-type]
-    for number in range(1, 8):
-        feed.put(step(number))
-    go.set()
-    feed.close()
-    assert rows == [1, 2, 3]
-    assert list(failures) == ["tracker slow (it has not taken 3 events before; 4 times from the start on)"]
 
 
 @pytest.mark.parametrize(

@@ -104,5 +104,3 @@ def test_engines_on_all_nodes_decode_as_many_sequences_as_the_smallest_gpu_holds
     found = seated.counted(asked)
     assert found.sequences == sequences_at_once(asked, seats_over(seated.placement, made[1])) < 300
     assert found.counted(cfg).rollout.sequences == 5 * found.sequences
-
-
