@@ -29,11 +29,14 @@ _TEMPLATE = """\
 {{ card_data }}
 ---
 
-# {{ name }}
+# {{ repo.split("/")[1] }}
 
-`{{ policy }}` after {{ step }} of {{ steps }} steps of reinforcement learning with verifiable rewards: programs are
-judged by running them. Trained with overlap-rl\
-{% if seconds %} in {{ "%.2f" | format(seconds / 3600) }} hours on {{ hardware }} ({{ versions }}){% endif %}; \
+`{{ public(config.model.policy) }}` after {{ step }} of {{ config.run.steps }} steps of reinforcement learning with
+verifiable rewards: programs are judged by running them. Trained with overlap-rl\
+{% if summary.seconds %} in {{ "%.2f" | format(summary.seconds / 3600) }} hours on \
+{{ summary.hardware.gpus | join(", ") or summary.hardware.cores ~ " CPU cores" }} \
+({% for name in ("torch", "vllm", "transformers") if name in summary.versions -%}
+{{ name }} {{ summary.versions[name] }}{{ ", " if not loop.last }}{% endfor %}){% endif %}; \
 the policy version is {{ version }}.
 {% if points %}
 ## Evaluation
@@ -55,9 +58,9 @@ Held-out problems, with 95 % confidence intervals.
 
 | | |
 |---|---|
-| task | `{{ task }}` |
-{% for split, source, count in data -%}
-| {{ split }} | `{{ source }}`{{ ", %d prompts" | format(count) if count }} |
+| task | `{{ config.data.task }}` |
+{% for split in ("train", "heldout") -%}
+| {{ split }} | `{{ public(config.data[split]) or "the task's own" }}`, {{ summary.prompts[split] or "?" }} prompts |
 {% endfor %}
 ## Settings
 
@@ -121,38 +124,27 @@ def write_model_card(folder: Path, run: RunData, step: int, version: int, repo: 
     curve = RunFile.PICTURE.of(run.path)
     if curve.is_file():
         shutil.copyfile(curve, folder / CURVE)
-    summary, config = run.summary or {}, run.config
-    hardware, versions = summary.get("hardware") or {}, summary.get("versions") or {}
-    prompts = summary.get("prompts") or {}
+    config = run.config
     policy, source = str(config["model"]["policy"]), str(config["data"].get("train") or "")
-    tags = ["overlap-rl", "reinforcement-learning", "code"]
     head = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=tags,
+        tags=["overlap-rl", "reinforcement-learning", "code"],
         base_model=policy if _is_hub_id(policy) else None,
         datasets=[source] if _is_hub_id(source) else None,
     )
-    splits = ("train", "heldout")
     card = ModelCard.from_template(
         head,
         template_str=_TEMPLATE,
         repo=repo,
-        name=repo.partition("/")[2],
-        policy=_public(policy),
         step=step,
-        steps=config["run"]["steps"],
         version=version,
-        seconds=summary.get("seconds"),
-        hardware=", ".join(hardware.get("gpus") or ()) or f"{hardware.get('cores', '?')} CPU cores",
-        versions=", ".join(
-            f"{name} {versions[name]}" for name in ("torch", "vllm", "transformers") if name in versions
-        ),
+        config=config,
+        summary={"hardware": {}, "prompts": {}, "versions": {}} | (run.summary or {}),
         points=run.evaluations,
         curve=CURVE if curve.is_file() else "",
-        task=config["data"]["task"],
-        data=[(split, _public(config["data"].get(split) or "the task's own"), prompts.get(split)) for split in splits],
         settings=yaml.safe_dump(_changed(config), sort_keys=False, allow_unicode=True),
+        public=_public,
     )
     card.save(folder / "README.md")
 
