@@ -20,7 +20,7 @@ from overlap.hooks.thread import Asked, CallbackThread
 from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
 
-END_S, INTERRUPTED_S = 30.0, 5.0
+END_S, INTERRUPTED_S = 30.0, 3.0
 """Time for all trackers to finish, and after Ctrl-C, s."""
 SAMPLES_EVERY, SAMPLES, TEXT = 10, 4, 4_000
 """Steps between samples, samples of one step or evaluation, and characters of each text."""
