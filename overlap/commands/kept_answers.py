@@ -105,9 +105,7 @@ class JudgedAgain(NamedTuple):
 
 @dataclass
 class ChosenAnswers:
-    """Kept answers to prompts of today: ``all`` of them, those that can be ``judged``, and by the reason how many
-    cannot.
-    """
+    """Kept answers to prompts of today: ``all`` of them, those to be ``judged``, how many cannot be by reason."""
 
     all: list[KeptAnswer] = field(default_factory=list)
     judged: list[KeptAnswer] = field(default_factory=list)

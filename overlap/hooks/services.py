@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,7 +129,7 @@ class Trackio(Wandb):
 def _run_id(files: Path) -> str:
     """The id that a run has at its trackers, the same whenever it is resumed."""
     kept = files / "run.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    if kept.exists():
         return str(json.loads(kept.read_text(encoding="utf-8"))["id"])
     made = secrets.token_hex(4)
     files.mkdir(exist_ok=True)

@@ -30,15 +30,12 @@ class Component(Protocol):
     async def close(self) -> None: ...
 
 
-Waits = Mapping[str, Callable[[], Awaitable[None]]]
-
-
 async def open_components(
     components: Mapping[str, Component],
     stack: AsyncExitStack,
     reaper: Reaper,
     report_line: Callable[[str], None],
-    waits: Waits = MappingProxyType({}),
+    waits: Mapping[str, Callable[[], Awaitable[None]]] = MappingProxyType({}),
 ) -> None:
     """Start ``components``, by the names that messages call them; have ``stack`` close them and ``reaper`` watch them.
     ``waits``: what has to be done before the component of that name starts.
@@ -82,7 +79,7 @@ def gc_frozen() -> Iterator[None]:
             gc.unfreeze()
 
 
-async def _start(components: Mapping[str, Component], waits: Waits) -> None:
+async def _start(components: Mapping[str, Component], waits: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
     """Start all; the death of one while another still starts is raised at once."""
     left, watchers = len(components), list[asyncio.Task[None]]()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -139,7 +138,8 @@ class PartFactory:
 
     def with_episodes(self, engines: Generator, verifier: SandboxVerifier) -> Generator:
         """The engines themselves, or, for a task with rollouts of several turns, what runs its episodes on them."""
-        cfg, task, tokenizer = self.cfg, self.inputs.task, self.inputs.tokenizer
+        cfg, tokenizer = self.cfg, self.inputs.tokenizer
+        task: Any = self.inputs.task
         rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
         command = cfg.episode.command
         if rollout is None and not command:
@@ -172,7 +172,7 @@ class PartFactory:
             verifier.judge,
             gateway,
             tuple(task.packages),
-            None if command else opened_resources(task),
+            None if command or getattr(task, "resources", None) is None else task.resources(),
             self.report_line,
         )
 
@@ -204,12 +204,6 @@ class PartFactory:
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
         asked = PlannedRun(self.cfg, read_shape(self.inputs.policy))
         return fits_on(asked, self.placement, seat, node)
-
-
-def opened_resources(task: Any) -> AbstractAsyncContextManager[Any] | None:
-    """Resources of a task while its episodes run, not yet entered; None where it needs none."""
-    resources = getattr(task, "resources", None)
-    return None if resources is None else resources()
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:

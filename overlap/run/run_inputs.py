@@ -76,7 +76,8 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
 
     with output(scratch / "prepare.log"):
         cfg = with_dtype(cfg)
-        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
+        kind: Any = task if isinstance(task, type) else type(task)
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, kind.__name__, cfg)
         check_options(cfg, devices_here(cfg.run.device).kind)  # refuses a GPU that is not there, too
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
