@@ -278,7 +278,8 @@ def _add(commands: Subparsers, name: str, run: Run, text: str, more: str | None 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="YAML file of the configuration")
-    _add_overrides(parser)
+    text = "set a field of the configuration (`overlap fields` lists them)"
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
 def _add_reward(parser: argparse.ArgumentParser) -> None:
@@ -286,11 +287,6 @@ def _add_reward(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reward", default="", metavar="MODULE:FUNCTION", help=text)
     text = "the trainer that it was written for: data.options.style (found by its parameters)"
     parser.add_argument("--style", choices=("auto", *STYLES), default="", help=text)
-
-
-def _add_overrides(parser: argparse.ArgumentParser) -> None:
-    text = "set a field of the configuration (`overlap fields` lists them)"
-    parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
 def _whole(text: str, low: int | None = None, high: int | None = None, said: str = "") -> int:
