@@ -14,7 +14,6 @@ from overlap.core.aio import race
 from overlap.core.clock import now
 from overlap.core.errors import LearnerDiedError
 from overlap.evaluation.history import EvaluationHistory, Evaluator
-from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components
 from overlap.pipeline.loop import Position, overlapped
 from overlap.pipeline.prompts import PromptStream
@@ -184,11 +183,8 @@ class Attempt:
             on_ready,
             steps.on_weights,
             setup.control.loop_control,
-            self._on_stall,
+            lambda pending, given_up: setup.console.print(stall_line(pending, setup.inputs.cfg.run.stall_s, given_up)),
         )
         self.progress.phase("saving the policy")
         await self._memory.policy.save()
         await steps.end()
-
-    def _on_stall(self, pending: list[Pending], given_up: bool) -> None:
-        self._setup.console.print(stall_line(pending, self._setup.inputs.cfg.run.stall_s, given_up))

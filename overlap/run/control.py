@@ -138,11 +138,6 @@ class RunControl:
         return cast(RunStatus, self.request("status"))
 
     @property
-    def phase(self) -> Phase:
-        """Activity of the run, whatever command is pending."""
-        return self._phase
-
-    @property
     def state(self) -> str:
         """The phase with its note ("restarting: 1 of 2"), or the state that a command set ("stopping", "paused")."""
         if self._phase in ("ending", "ended"):
@@ -246,12 +241,9 @@ class RunControl:
     def _answer(self, asked: object) -> Answer:
         if asked not in COMMANDS:
             raise OverlapError(f"{asked!r} is not a command: use {', '.join(COMMANDS)}")
-        if asked == "status":
-            return {"state": self.state, **self._session_status(), **self.loop_control.status()}
-        return self._obey(cast(Command, asked))
-
-    def _obey(self, command: Command) -> Answer:
-        state, loop = self.state, self.loop_control
+        command, state, loop = asked, self.state, self.loop_control
+        if command == "status":
+            return {"state": state, **self._session_status(), **loop.status()}
         if command == "stop" and state in ("stopping", "ending", "ended"):
             return {"done": f"nothing to do: the run {_is(state)}"}
         if command != "stop" and state in _LAST:
