@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from overlap.core import LeftOut, Prompt, described_error, line_of
 from overlap.core.errors import ConfigError, OverlapError
+from overlap.core.user_code import RewardFault
 from overlap.rows.row import DUPLICATE, IDS, SourceRow, Unusable, held_out, made_row, own_split
 from overlap.rows.sources import source_rows
 from overlap.rows.split_file import is_split_file, split_rows
 from overlap.task import Task, rendered_chat, task_options
-from overlap.verify.user_fault import RewardFault
 from sandbox.rewards.function_path import named_function
 from sandbox.rewards.styles import Answered, BadReward, MissingColumn, Style, StyleError, find_style
 
@@ -221,11 +221,12 @@ def _found(function: Callable[..., Any] | str, style: str) -> tuple[Callable[...
     try:
         found = _imported(function) if isinstance(function, str) else function
         return found, find_style(found, style)
-    except OverlapError:
-        raise
-    except StyleError as error:
+    except Exception as error:  # whatever the user's file raises
+        if isinstance(error, OverlapError):
+            raise
         shown = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
-        raise ConfigError(where, shown, str(error)) from error
+        why = str(error) if isinstance(error, StyleError) else described_error(error)
+        raise ConfigError(where, shown, why) from error
 
 
 def _imported(target: str) -> Any:
@@ -233,12 +234,7 @@ def _imported(target: str) -> Any:
         from overlap.config.import_path import import_named
 
         return import_named("data.options.reward", target, kind="function", example="my_rewards:accuracy")
-    try:
-        return named_function(target)
-    except StyleError:
-        raise
-    except Exception as error:  # whatever the user's file raises
-        raise ConfigError("data.options.reward", target, described_error(error)) from error
+    return named_function(target)
 
 
 def _rows(source: str | Rows, field: str) -> Iterator[SourceRow | Unusable]:

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -24,8 +25,9 @@ from overlap import core
 from overlap.config.hints import section_from
 from overlap.config.import_path import import_named
 from overlap.config.rules import given_fields
-from overlap.core import LeftOut, Probe, Prompt, TurnMarks, described_error, line_of, shortened
+from overlap.core import LeftOut, Probe, Prompt, described_error, line_of, shortened
 from overlap.core.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
+from overlap.core.turn_marks import TurnMarks
 
 if TYPE_CHECKING:
     from overlap.config.fields import Config
@@ -117,9 +119,6 @@ class Task(ABC):
         return ()
 
 
-_last_marks: list[Any] = []
-
-
 def chat_prompt(
     tokenizer: Any,
     id: str,
@@ -150,7 +149,7 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
     A tokenizer without a chat template gets the texts with blank lines between. Raises ConfigError for a template that
     refuses the messages.
     """
-    marks = _marks_of(tokenizer)
+    marks = _marks_of(tokenizer, str(getattr(tokenizer, "chat_template", None)))
     messages = marks.hidden(list(messages))
 
     def encode(part: str) -> Sequence[int]:
@@ -166,13 +165,10 @@ def rendered_chat(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> tupl
     return shown, [*tokenizer("")["input_ids"], *marks.ids(text, encode)]
 
 
-def _marks_of(tokenizer: Any) -> TurnMarks:
+@lru_cache(maxsize=1)
+def _marks_of(tokenizer: Any, template: str) -> TurnMarks:
     """Return a tokenizer's marks; the last tokenizer's marks are kept: a task makes all its prompts with one."""
-    known, template = _last_marks, getattr(tokenizer, "chat_template", None)
-    if not known or known[0] is not tokenizer or known[1] != template:
-        known[:] = tokenizer, template, TurnMarks(tokenizer)
-    found: TurnMarks = known[2]
-    return found
+    return TurnMarks(tokenizer)
 
 
 def messages_prompt(tokenizer: Any, id: str, messages: Sequence[Mapping[str, str]], *, data: Any = None) -> Prompt:
@@ -203,10 +199,9 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
         with user_code(f"{attribute}.from_config"):
             task = found.from_config(cfg)
     else:
-        try:
-            inspect.signature(found).bind()
-        except TypeError as error:
-            raise _bad(path, f"cannot be made without arguments ({error}); give it from_config(cfg)") from error
+        given = inspect.signature(found).parameters.values()
+        if needs := [p.name for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
+            raise _bad(path, f"cannot be made without its argument {needs[0]}; give it from_config(cfg)")
         with user_code(f"{attribute}()"):
             task = found()
     return check_task(task, path, cfg)
@@ -298,8 +293,6 @@ def _misfit(task: Any, method: str) -> ConfigError | None:
         inspect.signature(found).bind(*names)
     except TypeError as error:
         return ConfigError("data.task", kind, f"cannot be called with {', '.join(names)}: {error}{place}; {wanted}")
-    except ValueError:  # written in C, without a signature
-        return None
     function = inspect.unwrap(found)
     is_async = any(map(inspect.iscoroutinefunction, (found, function, getattr(found, "__call__", None))))  # noqa: B004
     yields = inspect.isasyncgenfunction(function) or (
@@ -316,9 +309,9 @@ def user_code(name: str) -> Iterator[None]:
     """Raise what a method ``name`` of the task raises as a ConfigError with its line."""
     try:
         yield
-    except OverlapError:
-        raise
     except Exception as error:  # the user's code can raise anything
+        if isinstance(error, OverlapError):
+            raise
         raise _bad(name, described_error(error)) from error
 
 

@@ -88,8 +88,8 @@ def judge(
     from sandbox.core.problem import Problem
     from sandbox.errors import TookDown
     from sandbox.judging import control
+    from sandbox.judging.control import in_fresh_jails
     from sandbox.judging.judge import Judge
-    from sandbox.judging.tries import in_fresh_jails
     from sandbox.languages.table import find_language
 
     problem = Problem.of(problem)

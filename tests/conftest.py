@@ -17,8 +17,8 @@ from changed import files_within, packages_changed_since
 from deadline import Deadline
 from places import ROOT
 from tiers import jail_of
+from virtual_clock import run_virtual
 
-from overlap.core.clock import run_virtual
 from sandbox.build.builder import Builder
 from sandbox.jail.jail import Jail
 from sandbox.judging.judge import Judge

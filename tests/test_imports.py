@@ -39,7 +39,7 @@ def test_the_import_contracts_hold() -> None:
 
 NUMBERS = (*GPU_LIBRARIES, "numpy", "overlap", "recipes")
 DRAWING = (*GPU_LIBRARIES, "numpy", "recipes", "tensorboard", "matplotlib")
-LIGHT = ("overlap", "overlap.cli", "overlap.config", "overlap.fakes", "overlap.pipeline", "overlap.policy")
+LIGHT = ("overlap", "overlap.cli", "overlap.config", "overlap.pipeline", "overlap.policy")
 
 
 @pytest.mark.promise("imports")

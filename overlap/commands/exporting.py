@@ -13,7 +13,7 @@ from overlap.config.arguments import check_count_given, path_given
 from overlap.config.changes import check_stored_fields
 from overlap.config.load import config_from_dict
 from overlap.core.errors import ConfigError
-from overlap.learner.export import export_policy
+from overlap.learner.saved_state import export_policy
 from overlap.policy.resolve import resolve_policy
 from overlap.process.atomic import made_whole
 from overlap.process.interrupts import import_whole

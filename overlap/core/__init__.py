@@ -3,11 +3,10 @@
 Imports nothing of overlap's; every other package may import it.
 """
 
-from overlap.core.chat_turns import Spoken, Used, unicode_of
+from overlap.core.chat_turns import Spoken, Used
 from overlap.core.interfaces import Generator, Learner, Verifier
 from overlap.core.interfaces import TaskInterface as Task
-from overlap.core.kept_groups import BY_INTEREST, KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES, kept_groups
-from overlap.core.no_process import Processless, ProcesslessEngine, ProcesslessVerifier
+from overlap.core.kept_groups import kept_groups
 from overlap.core.nouns import (
     Batch,
     ClusterFigures,
@@ -28,14 +27,9 @@ from overlap.core.nouns import (
 )
 from overlap.core.token_array import Packed
 from overlap.core.tolerance import equal_rewards, reaches
-from overlap.core.turn_marks import TurnMarks
-from overlap.core.user_code import described_error, line_of, line_of_dump, shortened
+from overlap.core.user_code import described_error, line_of, shortened
 
 __all__ = [
-    "BY_INTEREST",
-    "KEPT_BYTES",
-    "SAMPLE_BYTES",
-    "TOKEN_BYTES",
     "Batch",
     "ClusterFigures",
     "Finish",
@@ -47,9 +41,6 @@ __all__ = [
     "Packed",
     "Part",
     "Probe",
-    "Processless",
-    "ProcesslessEngine",
-    "ProcesslessVerifier",
     "Prompt",
     "Request",
     "Scored",
@@ -58,7 +49,6 @@ __all__ = [
     "StepReport",
     "Task",
     "Trajectory",
-    "TurnMarks",
     "Used",
     "Verifier",
     "VersionSpan",
@@ -67,8 +57,6 @@ __all__ = [
     "equal_rewards",
     "kept_groups",
     "line_of",
-    "line_of_dump",
     "reaches",
     "shortened",
-    "unicode_of",
 ]

@@ -1,65 +1,21 @@
-"""Time, as the running event loop has it; and a loop on a virtual clock, where hours pass in seconds.
+"""Time, as the running event loop has it: its clock, one that can be paused, and the offset of another machine's.
 
-    run_virtual(main())    # as asyncio.run; the clock begins at 0 and moves, to the next timer, when nothing can run
-
-The ordinary loop's clock is ``time.monotonic()``, one for all processes of a machine. The virtual one is for schedules
-that are studied and for tests that may not depend on speed. Only what waits by the loop's own timers may run on it: one
-that waits for a thread, a socket or a process has nothing to wake it here, and raises Deadlock.
+An ordinary loop's clock is ``time.monotonic()``, one for all processes of a machine.
 """
 
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
-T = TypeVar("T")
 EPSILON_S = 1e-9
 """Sums of seconds are no more exact than this."""
 DRIFT = 5e-4
 """Two clocks drift apart by this share of the time at most: what the kernel slews one by."""
 
 
-class Deadlock(RuntimeError):
-    """Every task waits, and no timer is set."""
-
-
-class _Selector(selectors.SelectSelector):
-    """Waits for nothing: hands the time that would have been waited to its loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("nothing can run and no timer is set: a task waits for what is outside of the virtual clock")
-        self.now += max(0.0, timeout)
-        return []
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """See the module."""
-
-    def __init__(self) -> None:
-        self._clock = _Selector()
-        super().__init__(self._clock)
-
-    def time(self) -> float:
-        """Virtual seconds since the loop was made."""
-        return self._clock.now
-
-
 def now() -> float:
     """Seconds, by the clock of the running event loop."""
     return asyncio.get_running_loop().time()
-
-
-def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """The result of ``main`` on a new virtual clock. Raises what it raises, or Deadlock."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(main)
 
 
 class PausableClock:

@@ -56,6 +56,21 @@ class ConfigError(OverlapError, ValueError):
         return type(self), (self.field, self.value, self.way_out)
 
 
+@contextmanager
+def refusing(
+    field: str, value: object, fault: str, way_out: str, errors: tuple[type[Exception], ...] = (OSError,)
+) -> Iterator[None]:
+    """Raise an error of these types from inside as a ConfigError of ``field``: "{fault} ({reason}); {way_out}"; a
+    ConfigError stays as it is.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except errors as error:
+        raise ConfigError(field, value, f"{fault} ({error_reason(error)}); {way_out}") from error
+
+
 def raise_all(errors: Sequence[ConfigError]) -> None:
     """Raise one error with all of them, in one line; nothing where there is none."""
     if not errors:
@@ -176,9 +191,9 @@ def naming_stage(stage: str, sample: str) -> Iterator[None]:
     """Raise an error inside as a StageError that says where it happened; a StageError stays as it is."""
     try:
         yield
-    except StageError:
-        raise
     except Exception as error:
+        if isinstance(error, StageError):
+            raise
         raise StageError(stage, sample, error) from error
 
 

@@ -11,9 +11,9 @@ A group is kept for every reason that it has. Of two that are equal the earlier 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import fsum
+from collections.abc import Iterable
 from operator import itemgetter
+from statistics import fmean, pvariance
 
 from overlap.core.nouns import Batch, Group
 from overlap.core.tolerance import equal_rewards
@@ -57,30 +57,15 @@ def kept_size(group: Group) -> int:
 
 
 def _chosen(groups: list[Group]) -> dict[str, Group]:
-    """The group of each reason; a reason that no group has is left out."""
+    """The group of each reason, the first of those with the highest value; a reason that no group has is left out."""
     rated = [(group, group.rewards) for group in groups]
     judged = [(group, rewards) for group, rewards in rated if rewards]
-    found = {
-        "mixed": _first((group, _spread(rewards)) for group, rewards in judged if not equal_rewards(rewards)),
-        "failed": _first((group, lost) for group, rewards in rated if (lost := len(group.samples) - len(rewards))),
-        "worst": _first((group, -_mean(rewards)) for group, rewards in reversed(judged)),
-        "best": _first((group, _mean(rewards)) for group, rewards in judged),
-        "longest": _first((group, sum(s.trajectory.sampled for s in group.samples)) for group in groups),
+    values: dict[str, Iterable[tuple[Group, float]]] = {
+        "mixed": ((group, pvariance(rewards)) for group, rewards in judged if not equal_rewards(rewards)),
+        "failed": ((group, lost) for group, rewards in rated if (lost := len(group.samples) - len(rewards))),
+        "worst": ((group, -fmean(rewards)) for group, rewards in reversed(judged)),
+        "best": ((group, fmean(rewards)) for group, rewards in judged),
+        "longest": ((group, sum(s.trajectory.sampled for s in group.samples)) for group in groups),
     }
-    return {reason: group for reason, group in found.items() if group is not None}
-
-
-def _first(valued: Iterable[tuple[Group, float]]) -> Group | None:
-    """The first of those with the highest value."""
-    found = max(valued, key=itemgetter(1), default=None)
-    return found[0] if found else None
-
-
-def _mean(rewards: Sequence[float]) -> float:
-    return fsum(rewards) / len(rewards)
-
-
-def _spread(rewards: Sequence[float]) -> float:
-    """The variance."""
-    centre = _mean(rewards)
-    return fsum((reward - centre) ** 2 for reward in rewards) / len(rewards)
+    found = {reason: max(valued, key=itemgetter(1), default=None) for reason, valued in values.items()}
+    return {reason: best[0] for reason, best in found.items() if best}

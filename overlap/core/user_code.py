@@ -1,4 +1,5 @@
-"""The fault of the user's code, in one line, with the place in that code: in no library, and not in this package.
+"""The fault of the user's code, in one line, with the place in that code: in no library, and not in this package; and
+values that a reward function returned instead of a reward.
 
 an exception's traceback, a function, what faulthandler wrote of a process that hangs ──▶ "... (rewards.py:12)"
 """
@@ -6,6 +7,7 @@ an exception's traceback, a function, what faulthandler wrote of a process that 
 from __future__ import annotations
 
 import inspect
+import numbers
 import os
 import re
 import sysconfig
@@ -24,11 +26,38 @@ _LIBRARIES: Final = tuple(
         str(Path(__file__).resolve().parents[2] / "sandbox"),
     }
 )
+REWARD_MAX: Final = 1e24
+"""Largest size of a reward: squares of it, and products with a ratio in float32, are finite."""
 _DUMPED: Final = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+
+class RewardFault(Exception):
+    """The user's reward function raised, or returned something else than a finite number or None."""
+
+
+def checked_reward(value: Any) -> float | None:
+    """The reward as a float; raises RewardFault unless it is a finite number or None."""
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Real):
+        raise RewardFault(f"returned {shortened(value)} of type {type(value).__name__}; return a float or None")
+    size: Any = abs(value)
+    if not size <= REWARD_MAX:  # nor is NaN
+        allowed = f"return a finite number, of at most {REWARD_MAX:g}, or None to mask the sample"
+        raise RewardFault(f"returned {shortened(value, str)}; {allowed}")
+    return float(value)
+
+
+def method_name(task: object, method: str) -> str:
+    """Name of a task's method in messages: of a reward function that was made a task, the function's name."""
+    called: dict[str, str] = getattr(task, "called", {})
+    return called.get(method, f"{type(task).__qualname__}.{method}")
 
 
 def described_error(error: BaseException) -> str:
     """An exception of the user's code in one line, with the line of theirs where it was raised."""
+    if isinstance(error, RewardFault):
+        return str(error)
     frames = reversed(traceback.extract_tb(error.__traceback__))
     where = _choose((frame.filename, frame.lineno or 0) for frame in frames)
     return f"raised {type(error).__name__}: {shortened(error, str)}" + (f" ({where})" if where else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,15 +78,6 @@ class Finding:
         found += ["judged beside the program, which could forge that"] if self.weak else []
         return found + ([f"{FAILED}: {self.fault}"] if self.fault else [])
 
-    @property
-    def clean(self) -> bool:
-        """True when there is nothing but notes."""
-        return not self.faults
-
-    @property
-    def where(self) -> str:
-        return self.place or self.id
-
     def to_json(self) -> dict[str, Any]:
         row = {name: value for name, value in asdict(self).items() if name != "remarks"}
         return {"place": row.pop("place"), "findings": self.faults, "notes": self.notes, **row}
@@ -102,30 +93,23 @@ class DataReport:
     @property
     def clean(self) -> bool:
         """True when there is nothing but notes."""
-        return all(row.by_choice for row in self.left_out) and all(finding.clean for finding in self.findings)
+        return not any(row["findings"] for row in self.rows())
 
     def rows(self) -> list[dict[str, Any]]:
         """One for each row of the data, in the order of the data: what is wrong with it, and what is noted."""
-        unused = [
-            {
-                "place": row.place,
-                "findings": [] if row.by_choice else [f"left out: {row.reason}"],
-                "notes": [f"left out: {row.reason}"] if row.by_choice else [],
-                "message": row.detail,
-            }
-            for row in self.left_out
-        ]
-        return sorted(
-            [*unused, *(finding.to_json() for finding in self.findings)], key=lambda row: in_file(row["place"])
-        )
+        rows = [finding.to_json() for finding in self.findings]
+        for row in self.left_out:
+            why = [f"left out: {row.reason}"]
+            findings, notes = ([], why) if row.by_choice else (why, [])
+            rows.append({"place": row.place, "findings": findings, "notes": notes, "message": row.detail})
+        return sorted(rows, key=lambda row: in_file(row["place"]))
 
     def verdict(self) -> str:
         """The last line of the report: how many rows have a finding, and how many a note alone."""
-        chosen = sum(row.by_choice for row in self.left_out)
-        bad = len(self.left_out) - chosen + sum(not finding.clean for finding in self.findings)
-        noted = chosen + sum(finding.clean and bool(finding.notes) for finding in self.findings)
-        rows = len(self.left_out) + len(self.findings)
-        return f"{bad} of {rows} rows have a finding, {noted} a note alone"
+        rows = self.rows()
+        bad = sum(bool(row["findings"]) for row in rows)
+        noted = sum(bool(row["notes"]) for row in rows if not row["findings"])
+        return f"{bad} of {len(rows)} rows have a finding, {noted} a note alone"
 
     def lines(self) -> list[str]:
         """The report for the user: counts by reason, each with its first place."""
@@ -137,16 +121,16 @@ class DataReport:
         )
         lines = [said + (f"; {weak} are judged beside the program, which could forge that (a note)" if weak else "")]
         for verdict, count in Counter(f.reference for f in rejected).most_common():
-            lines.append(f"  {count} {verdict}, first {_first(f for f in rejected if f.reference == verdict)}")
-        for text, found in (
-            ("accept an empty answer", [f for f in self.findings if f.empty]),
-            ("accept the first example printed (a note)", [f for f in self.findings if f.example]),
+            first = next(f for f in rejected if f.reference == verdict)
+            lines.append(f"  {count} {verdict}, first {_place(first, first.message)}")
+        for text, always, found in (
+            ("accept an empty answer", True, [(f, f.message) for f in self.findings if f.empty]),
+            ("accept the first example printed (a note)", True, [(f, f.message) for f in self.findings if f.example]),
+            ("can judge no program", False, [(f, f.broken) for f in self.findings if f.broken]),
+            (f"{FAILED} by our fault (a note)", False, [(f, f.fault) for f in self.findings if f.fault]),
         ):
-            lines.append(f"{len(found)} {text}" + (f", first {_first(found)}" if found else ""))
-        if broken := [f for f in self.findings if f.broken]:
-            lines.append(f"{len(broken)} can judge no program, first {broken[0].where} ({broken[0].broken})")
-        if failed := [f for f in self.findings if f.fault]:
-            lines.append(f"{len(failed)} {FAILED} by our fault (a note), first {failed[0].where} ({failed[0].fault})")
+            if found or always:
+                lines.append(f"{len(found)} {text}" + (f", first {_place(*found[0])}" if found else ""))
         return lines
 
 
@@ -156,9 +140,8 @@ def in_file(place: str) -> tuple[str, int]:
     return (name, int(row)) if row.isdecimal() else (place, 0)
 
 
-def _first(findings: Iterable[Finding]) -> str:
-    finding = next(iter(findings))
-    return finding.where + (f" ({finding.message})" if finding.message else "")
+def _place(finding: Finding, why: str) -> str:
+    return (finding.place or finding.id) + (f" ({why})" if why else "")
 
 
 async def check_problems(

@@ -19,9 +19,9 @@ from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifie
 from overlap.core.aio import unwrapped
 from overlap.core.errors import ConfigError, StageError, count_of, naming_stage
 from overlap.evaluation.intervals import change_interval, mean_interval, rate_interval
-from overlap.record.group_rows import by_group
 from overlap.record.metrics import solved
 from overlap.record.report import PASS_AT_1
+from overlap.record.sample_writer import by_group
 from overlap.record.timing import mean
 
 STALL_S = RunConfig().stall_s
@@ -142,8 +142,9 @@ class PassRate:
         return count / self.samples if self.samples else float("nan")
 
     def __str__(self) -> str:
-        rates = ", ".join(f"pass@{k} {self.at(k)}" for k in sorted({1, self.k}))
-        rates = rates if self.binary else f"{self.measure} {self.estimate}"
+        rates = f"{MEAN_REWARD} {self.estimate}"
+        if self.binary:
+            rates = ", ".join(f"pass@{k} {self.at(k)}" for k in sorted({1, self.k}))
         failed = f", {self.failed} could not be judged" if self.failed else ""
         return f"{rates}; {self.samples} samples of {count_of(self.at(1).problems, 'problem')}{failed}"
 
@@ -229,10 +230,10 @@ async def measure_pass_rate(
 
 def tallied(samples: Iterable[Scored]) -> tuple[ProblemTally, ...]:
     """A tally per group, in the order of their first samples."""
-    return tuple(map(_tallied, by_group(samples)))
+    return tuple(map(_tally, by_group(samples)))
 
 
-def _tallied(outcomes: Sequence[Scored]) -> ProblemTally:
+def _tally(outcomes: Sequence[Scored]) -> ProblemTally:
     scored = [s for s in outcomes if s.reward is not None]
     rewards = {s.reward for s in scored}
     return ProblemTally(
@@ -247,14 +248,9 @@ def _tallied(outcomes: Sequence[Scored]) -> ProblemTally:
 
 
 def pass_at_k(samples: int, passes: int, k: int) -> float:
-    """Unbiased estimate of the chance that one of k samples passes: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1).
-
-    Raises ConfigError unless 1 <= k <= samples and 0 <= passes <= samples.
+    """Unbiased estimate of the chance that one of k samples passes, of ``samples`` >= k of which ``passes`` did:
+    1 - C(n-c, k) / C(n, k) (Chen et al. 2021, eq. 1).
     """
-    if not 1 <= k <= samples:
-        raise ConfigError("k", k, f"use 1 to the number of samples, {samples}")
-    if not 0 <= passes <= samples:
-        raise ConfigError("passes", passes, f"use 0 to the number of samples, {samples}")
     return 1.0 - comb(samples - passes, k) / comb(samples, k)
 
 

@@ -22,9 +22,6 @@ from overlap.core.errors import ConfigError
 from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, measure_pass_rate
 from overlap.record.out_file import OutFile
 
-MARK = '"split": '
-"""Text in every row of a split file."""
-
 
 @dataclass(frozen=True, slots=True)
 class SplitBounds:
@@ -73,35 +70,44 @@ async def filter_problems(
     verifier: Verifier,
     prompts: Sequence[Prompt],
     *,
-    out: Path | OutFile,
+    out: OutFile,
     source: str,
     samples: int = 16,
     bounds: SplitBounds,
     progress: Callable[[int, int], None] | None = None,
     stall_s: float = STALL_S,
 ) -> FilterReport:
-    """Measure every prompt with ``samples`` samples, split, and write the split file ``out`` (atomically).
+    """Measure every prompt with ``samples`` samples, split, and write the split file ``out``: complete, or not at all.
 
     Generator and verifier must be started, with a version loaded. ``source`` is the problem file (or hub id) with these
     ids; a file is named relative to ``out``. ``progress`` is called with (scored, all) samples; ``stall_s``: see
-    ``answers``.
+    ``score_answers``.
 
     Raises:
         StageError: what generator and verifier raise.
         RunDirError: ``out`` cannot be written.
-        ConfigError: ``out`` may not be written; or no more problems are kept than are to be held out, and then ``out``
-            has the measurement, with none held out.
+        ConfigError: no more problems are kept than are to be held out, and then ``out`` has the measurement, with
+            none held out.
     """
-    out = out if isinstance(out, OutFile) else OutFile(out, field="out", ours=MARK)
     if bounds.heldout >= len(prompts):
         raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
     rate = await measure_pass_rate(generator, verifier, prompts, samples, progress=progress, stall_s=stall_s)
     report = FilterReport(rate, split_tallies(rate.tallies, bounds))
-    write_split(report, out, source)
+    named = _beside(out, source)
+    rows = [
+        {"id": t.id, "passes": t.passes, "samples": t.samples, "split": split, "source": named}
+        for t, split in zip(rate.tallies, report.splits, strict=True)
+    ]
+    out.write("".join(json.dumps(row) + "\n" for row in rows))
     if bounds.heldout and "train" in report.counts and "heldout" not in report.counts:
         way_out = f"no more problems are kept; hold out fewer; {out} has the measurement, with none held out"
         raise ConfigError("heldout", bounds.heldout, way_out)
     return report
+
+
+def _beside(out: OutFile, source: str) -> str:
+    path = Path(source).expanduser()
+    return os.path.relpath(path.resolve(), out.folder) if path.exists() else source
 
 
 def split_tallies(tallies: Sequence[ProblemTally], bounds: SplitBounds) -> tuple[str, ...]:
@@ -123,14 +129,3 @@ def _evenly(ranked: Sequence[int], count: int) -> list[int]:
     """``count`` elements at even steps, each from the middle of its stretch."""
     count = min(count, len(ranked))
     return [ranked[int((i + 0.5) * len(ranked) / count)] for i in range(count)]
-
-
-def write_split(report: FilterReport, out: OutFile, source: str) -> None:
-    """Write the split file: complete, or not at all. Raises RunDirError."""
-    if Path(source).expanduser().exists():
-        source = os.path.relpath(Path(source).expanduser().resolve(), out.folder)
-    rows = [
-        {"id": t.id, "passes": t.passes, "samples": t.samples, "split": split, "source": source}
-        for t, split in zip(report.rate.tallies, report.splits, strict=True)
-    ]
-    out.write("".join(json.dumps(row) + "\n" for row in rows))

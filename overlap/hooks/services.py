@@ -14,8 +14,8 @@ from overlap.core.errors import ConfigError
 from overlap.hooks.callback import CallbackRun, Evaluated, RunEnded, RunStarted, StepTaken
 from overlap.hooks.trackers import END_S, sample_rows, split_shown
 from overlap.process.atomic import write_atomic
-from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile
+from overlap.record.run_summary import RunExit
 
 PROJECT = "overlap-rl"
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from overlap.core import BY_INTEREST
+from overlap.core.kept_groups import BY_INTEREST
 from overlap.inspect.curves import run_charts
 from overlap.inspect.health import run_warnings
 from overlap.inspect.outcome import cards, heldout_problems

@@ -9,7 +9,7 @@ from typing import Any
 from overlap.config.fields import Config
 from overlap.core.json_types import to_json_types
 from overlap.inspect.run_data import RunData
-from overlap.record.command_line import masked
+from overlap.record.ownership import masked
 
 _NAMES = {"cpu": "processor", "memory_gib": "memory, GiB", "gpus": "GPUs"}
 

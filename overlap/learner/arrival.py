@@ -22,7 +22,7 @@ from overlap.learner.lora import alone
 from overlap.weights.full import FullTensors, LowRank, whole_shape
 
 if TYPE_CHECKING:
-    from overlap.learner.backend import TrainedModel
+    from overlap.learner.zero.backend import ZeroModel
 
 MATRICES, ROWS = 8, 64
 LARGEST = 1 << 26
@@ -35,7 +35,7 @@ Rows = list[tuple[Tensor, Tensor]]
 class ArrivalProbe:
     """Reads the same rows of a trained policy again and again."""
 
-    def __init__(self, model: TrainedModel, adapters: Mapping[str, LowRank], cfg: Config) -> None:
+    def __init__(self, model: ZeroModel, adapters: Mapping[str, LowRank], cfg: Config) -> None:
         self._model, self._stage, self._alone = model, cfg.learn.zero_stage, cfg.sends_adapter
         named = FullTensors(list(model.module.policy.named_parameters()), 0, adapters).named
         matrices = [(name, p) for name, p in named if name in adapters or _is_trained_matrix(p)]

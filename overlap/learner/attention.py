@@ -27,7 +27,7 @@ NAME = "overlap_packed"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Places of the N tokens of a sequence that is small (``overlap.learner.pairs.fits_mask``).
+    """Places of the N tokens of a sequence that is small (``overlap.learner.micro_batch.fits_mask``).
 
     ``prompts`` [B, P] and ``responses`` [S, R] hold places in the sequence (padded with place 0), ``owners`` [S]
     the prompt of each response, and ``visible`` [S, 1, R, P + R] what a response token sees. ``back`` [N] says
@@ -168,7 +168,7 @@ def _heads_first(rows: Tensor, places: Tensor) -> Tensor:
 
 def register() -> None:
     """Make the attention known to transformers; models are then loaded with ``attn_implementation=NAME``. What has been
-    put around it for models loaded before (``overlap.learner.sequence``) stays.
+    put around it for models loaded before (``overlap.learner.tensors``) stays.
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 

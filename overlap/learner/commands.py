@@ -11,31 +11,24 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from overlap.core import Packed
 from overlap.core.errors import RunDirError, one_line
-from overlap.learner.backend import TrainedModel
+from overlap.learner.kept_logprobs import Found
 from overlap.learner.lora import FOLDER, save_adapter, whole
-from overlap.learner.micro_batch import KeptAs, PromptGroup
+from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.offload import free_gib
+from overlap.learner.processes import RankSpec
 from overlap.learner.saved_state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
-from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
-from overlap.learner.zero.backend import ZeroBackend
+from overlap.learner.zero.backend import ZeroBackend, ZeroModel
 from overlap.policy.check import policy_digest
 from overlap.process.run_environment import remove_exports
 from overlap.weights.shm import open_sender
 
 
-@contextmanager
-def _keeping(failed: list[OSError | RuntimeError]) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, RuntimeError) as exc:
-        failed.append(exc)
-
-
 class Commands:
-    """Public methods are the calls that ``rank`` serves, and collective where those of the backend are."""
+    """Public methods are the calls that ``rank`` serves, and collective where those of the backend are; ``chunk``,
+    ``transmit`` and ``retire`` are the sender's.
+    """
 
     def __init__(self, spec: RankSpec, device: torch.device) -> None:
         self._spec = spec
@@ -55,20 +48,19 @@ class Commands:
             read=placed.feeds(spec.seat),
             address=placed.address,
         )
+        self.chunk, self.transmit, self.retire = self._sender.chunk, self._sender.transmit, self._sender.retire
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
 
-    def step(self, groups: Sequence[PromptGroup], version: int) -> dict[str, float]:
-        """Learn from the groups; ``version`` is the number of the new weights, so it counts the steps."""
+    def step(self, groups: Sequence[PromptGroup], version: int) -> tuple[dict[str, float], Found]:
+        """Learn from the groups; ``version`` is the number of the new weights, so it counts the steps. Returns metrics,
+        and this rank's part of what was found for the kept samples.
+        """
         metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.warmup_steps)
         self._version = version
         if self._spec.placement.sleeps and self._trainer.device.type == "cuda":
             torch.cuda.empty_cache()  # also where nothing is offloaded: the engine's weights come back first
-        return metrics
-
-    def kept_logprobs(self) -> dict[KeptAs, Packed[float]]:
-        """Take this rank's part of what the last step found for the kept samples; it is returned once."""
-        return self._trainer.kept.take()
+        return metrics, self._trainer.kept.take()
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """See ``RankTrainer.logprobs``."""
@@ -84,41 +76,40 @@ class Commands:
         """See ``free_gib``."""
         return free_gib(self._trainer.device, moment)
 
-    def publish(self, version: int) -> tuple[str, dict[str, Any]]:
+    def publish(self) -> tuple[str, dict[str, Any]]:
         """Backend and info of a WeightUpdate."""
         self._residency.send()
-        return self._spec.placement.backend, self._sender.prepare(self._trainer.sent_tensors(), version)
-
-    def chunk(self, first: bool) -> dict[str, Any] | None:
-        """The next part of the published weights, once the engine has loaded the previous one."""
-        return self._sender.chunk(first)
-
-    def transmit(self, info: dict[str, Any]) -> None:
-        """Send the weights while the engine receives them."""
-        self._sender.transmit(info)
-
-    def retire(self, info: dict[str, Any], loaded: bool) -> None:
-        """The engine has loaded what ``publish`` made, or failed to."""
-        self._sender.retire(info, loaded=loaded)
+        return self._spec.placement.backend, self._sender.prepare(self._trainer.sent_tensors())
 
     def save(self, folder: Path, kind: Literal["policy", "state"]) -> int:
         """Write into ``folder``, which the driver renames when it is whole; returns the version written.
 
-        Raises RunDirError where a file cannot be written; then all ranks can go on, for none waits for another. A rank
-        without the device memory to load what it saves dies, because the others do wait for it.
+        Raises RunDirError on all ranks where one cannot write a file; then all can go on, for none waits for another. A
+        rank without the device memory to load what it saves dies, because the others do wait for it.
         """
-        readable, write = (
-            (self._residency.reading, self._save_policy)
-            if kind == "policy"
-            else (self._residency.all_readable, self._save_state)
-        )
-        with readable():
-            try:
-                write(folder)
-            except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
-                reason = getattr(exc, "strerror", None) or one_line(exc)
-                raise RunDirError(f"{folder.parent}: the learner's {kind} cannot be written: {reason}") from exc
+        what = f"{folder.parent}: the learner's {kind} cannot be written"
+        if kind == "policy":
+            with self._residency.reading(), self._together(what):
+                self._save_policy(folder)
+        else:
+            with self._residency.all_readable():
+                self._save_state(folder, what)
         return self._version
+
+    @contextmanager
+    def _together(self, what: str) -> Iterator[None]:
+        """Collective: raises RunDirError on every rank when a write inside has failed on one."""
+        failed: OSError | RuntimeError | None = None
+        try:
+            yield
+        except (OSError, RuntimeError) as error:  # torch's writer turns a full disk into a RuntimeError
+            failed = error
+        count = torch.tensor([int(failed is not None)], device=self._trainer.device)
+        dist.all_reduce(count)
+        if failed is not None:
+            raise RunDirError(f"{what}: {getattr(failed, 'strerror', None) or one_line(failed)}") from failed
+        if count.item():
+            raise RunDirError(f"{what}: another rank could not write its part")
 
     def _save_policy(self, folder: Path) -> None:
         first = self._spec.rank == 0
@@ -133,42 +124,32 @@ class Commands:
         if adapters:
             save_adapter(adapters, self._spec.policy, folder / FOLDER)
 
-    def _save_state(self, folder: Path) -> None:
-        """Every rank writes its shards. There are barriers in between, so a failure is raised only after the last."""
-        failed: list[OSError | RuntimeError] = []
-        critic = self._trainer.critic
+    def _save_state(self, folder: Path, what: str) -> None:
+        """Every rank writes its shards."""
         for tag, model in self._models.items():
-            with _keeping(failed):
+            with self._together(what):
                 (folder / tag).mkdir(parents=True, exist_ok=True)
-            self._raise_any(failed)
-            with _keeping(failed):
+            with self._together(what):
                 model.save(folder / tag)
-        if self._spec.rank == 0:
-            with _keeping(failed):
-                learn = self._spec.cfg.learn
-                state = LearnerState(self._version, self._trainer.updates, learn.ranks, learn.zero_stage)
-                state = replace(state, lora_rank=learn.lora_rank, base=self._base)
-                if critic is not None:
-                    critic.save_head(folder / CRITIC_TAG)
-                    state = replace(state, critic_updates=critic.updates)
-                write_state(folder, self._spec.cfg, state)
-        self._raise_any(failed)
+        with self._together(what):
+            if self._spec.rank == 0:
+                self._save_rest(folder)
+
+    def _save_rest(self, folder: Path) -> None:
+        learn, critic = self._spec.cfg.learn, self._trainer.critic
+        state = LearnerState(self._version, self._trainer.updates, learn.ranks, learn.zero_stage)
+        state = replace(state, lora_rank=learn.lora_rank, base=self._base)
+        if critic is not None:
+            critic.save_head(folder / CRITIC_TAG)
+            state = replace(state, critic_updates=critic.updates)
+        write_state(folder, self._spec.cfg, state)
 
     @property
-    def _models(self) -> dict[str, TrainedModel]:
+    def _models(self) -> dict[str, ZeroModel]:
         """Policy and, if there is one, critic, by the folder of their shards."""
         critic = self._trainer.critic
         models = {TAG: self._trainer.model}
         return models if critic is None else models | {CRITIC_TAG: critic.model}
-
-    def _raise_any(self, failed: list[OSError | RuntimeError]) -> None:
-        """Collective: raises on every rank when one has failed."""
-        count = torch.tensor([len(failed)], device=self._trainer.device)
-        dist.all_reduce(count)
-        if failed:
-            raise failed[0]
-        if count.item():
-            raise OSError("another rank could not write its part")
 
     def restore(self, folder: Path, state: LearnerState) -> None:
         """Load what ``save`` wrote as "state", for this number of ranks or another."""

@@ -25,6 +25,7 @@ BACKEND = "inductor"
 """Backend of ``torch.compile``."""
 _VARIANTS = 32  # of one function: with and without gradients, by what needs them, and by widths
 _FAILURES = (RuntimeError, OSError, ImportError, subprocess.SubprocessError)  # of a compiler that is not there
+Kernel = Callable[..., Any]
 _ROTARY = "apply_rotary_pos_emb"  # a function of each family's module
 
 
@@ -113,9 +114,9 @@ def descend(
 
 
 @cache
-def _made(function: Callable[..., Any]) -> Callable[..., Any]:
+def _made(function: Kernel) -> Kernel:
     """Sizes are compiled in, but those of ``_any_length``: widths that differ (of a head's norm) get kernels each."""
-    made: Callable[..., Any] = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
+    made: Kernel = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
     return made
 
 
@@ -155,16 +156,14 @@ KERNELS = HeadKernels(_measured, _descended, chunks=False)
 def _norms(model: nn.Module) -> int:
     def fits(module: Any) -> bool:
         weight, epsilon = getattr(module, "weight", None), _epsilon(module)
-        return isinstance(weight, nn.Parameter) and isinstance(epsilon, float)
+        named = type(module).__name__.endswith("Norm")
+        return named and isinstance(weight, nn.Parameter) and isinstance(epsilon, float)
 
-    def eager(module: Any, x: Tensor) -> Tensor:
-        return norm(x, module.weight, _epsilon(module))
+    def forward(kernel: Kernel, module: Any, x: Tensor) -> Tensor:
+        found: Tensor = kernel(_rows(x), module.weight, _epsilon(module)).view(x.shape)
+        return found
 
-    def compiled(module: Any, x: Tensor) -> Tensor:
-        found: Tensor = _made(norm)(_rows(x), module.weight, _epsilon(module))
-        return found.view(x.shape)
-
-    return _replaced(model, lambda m: type(m).__name__.endswith("Norm") and fits(m), eager, compiled)
+    return _replaced(model, fits, norm, forward)
 
 
 def _epsilon(module: Any) -> Any:
@@ -172,35 +171,32 @@ def _epsilon(module: Any) -> Any:
 
 
 def _gated(model: nn.Module) -> int:
-    def eager(module: Any, x: Tensor) -> Tensor:
-        found: Tensor = module.down_proj(gated(module.gate_proj(x), module.up_proj(x)))
-        return found
-
-    def compiled(module: Any, x: Tensor) -> Tensor:
-        gate, up = module.gate_proj(x), module.up_proj(x)
-        found: Tensor = module.down_proj(_made(gated)(_rows(gate), _rows(up)).view(gate.shape))
-        return found
-
     names = ("gate_proj", "up_proj", "down_proj")
-    return _replaced(model, lambda m: all(isinstance(getattr(m, n, None), nn.Linear) for n in names), eager, compiled)
+
+    def fits(module: Any) -> bool:
+        return all(isinstance(getattr(module, name, None), nn.Linear) for name in names)
+
+    def forward(kernel: Kernel, module: Any, x: Tensor) -> Tensor:
+        gate, up = module.gate_proj(x), module.up_proj(x)
+        found: Tensor = module.down_proj(kernel(_rows(gate), _rows(up)).view(gate.shape))
+        return found
+
+    return _replaced(model, fits, gated, forward)
 
 
 def _replaced(
-    model: nn.Module,
-    fits: Callable[[Any], bool],
-    eager: Callable[[Any, Tensor], Tensor],
-    compiled: Callable[[Any, Tensor], Tensor],
+    model: nn.Module, fits: Callable[[Any], bool], kernel: Kernel, forward: Callable[[Kernel, Any, Tensor], Tensor]
 ) -> int:
-    """Modules whose forward pass is ``compiled``: those of a class of which one computes what ``eager`` does."""
+    """Modules whose pass is now ``forward`` with the compiled kernel: those of a class of which one computes the same
+    with the plain one.
+    """
     equal: dict[type, bool] = {}
     count = 0
-    for module in model.modules():
-        if not fits(module):
-            continue
+    for module in filter(fits, model.modules()):
         if type(module) not in equal:
-            equal[type(module)] = _same(module, eager)
+            equal[type(module)] = _same(module, partial(forward, kernel))
         if equal[type(module)]:
-            module.forward = partial(compiled, module)
+            module.forward = partial(forward, _made(kernel), module)
             count += 1
     return count
 

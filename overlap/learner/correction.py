@@ -1,7 +1,7 @@
 """Off-policy corrections: how much the surrogate of each token weighs, as pure functions of tensors [T], no padding.
 
 The engine drew the tokens with log-probs ``engine``; the surrogate is built around the learner's log-probs ``anchor``,
-which carry no gradient (see ``overlap.learner.loss``). With d = anchor - engine, a token's ratio is exp(d), and::
+which carry no gradient (see ``overlap.learner.losses``). With d = anchor - engine, a token's ratio is exp(d), and::
 
     none        1
     tis         min(exp(d), bound)

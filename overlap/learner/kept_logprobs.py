@@ -28,7 +28,6 @@ class KeptLogprobs:
 
     def __init__(self) -> None:
         self._parts: list[tuple[Response, Tensor]] = []
-        self._found: dict[KeptAs, Packed[float]] = {}
 
     def add(self, micro: MicroBatch, logprobs: Tensor) -> None:
         """``logprobs`` [T] of the counted tokens of the micro-batch."""
@@ -39,23 +38,19 @@ class KeptLogprobs:
                 self._parts.append((response, logprobs[start:end].detach()))
             start = end
 
-    def settle(self) -> None:
-        """Bring them from the device, all at once: the end of a step."""
+    def take(self) -> dict[KeptAs, Packed[float]]:
+        """By request and branch, [T] each; all come from the device at once."""
         import torch
 
-        self._found = {}
-        if self._parts:
-            lengths = [len(values) for _, values in self._parts]
-            each = torch.cat([values for _, values in self._parts]).float().cpu().split(lengths)
-            for (response, _), values in zip(self._parts, each, strict=True):
-                assert response.kept_as is not None
-                self._found[response.kept_as] = _spread(response, values)
-        self._parts = []
-
-    def take(self) -> dict[KeptAs, Packed[float]]:
-        """By request and branch, [T] each."""
-        found, self._found = self._found, {}
-        return found
+        parts, self._parts = self._parts, []
+        if not parts:
+            return {}
+        each = torch.cat([values for _, values in parts]).float().cpu().split([len(values) for _, values in parts])
+        return {
+            response.kept_as: _spread(response, values)
+            for (response, _), values in zip(parts, each, strict=True)
+            if response.kept_as is not None
+        }
 
 
 def _spread(response: Response, values: Tensor) -> Packed[float]:

@@ -2,7 +2,7 @@
 
 Consumes a Batch, produces a StepReport and, on request, a WeightUpdate; waits for its ranks; woken by their replies.
 The driver's side only flattens batches (in a thread) and reads and writes sockets. The ranks run ``rank``; the loss is
-in ``loss``, the layout of a batch in ``micro_batch``.
+in ``losses``, the layout of a batch in ``micro_batch``.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
-from overlap.core import Batch, Packed, StepReport, WeightUpdate, kept_groups
+from overlap.core import Batch, StepReport, WeightUpdate, kept_groups
 from overlap.core.aio import shielded_thread
 from overlap.core.errors import LearnerError, StaleBatchError
 from overlap.learner.kept_logprobs import join_kept
-from overlap.learner.micro_batch import PromptGroup, flatten
-from overlap.learner.processes import RankLife, RankProcesses
+from overlap.learner.micro_batch import flatten
+from overlap.learner.processes import RankLife, RankProcesses, RankSpec, Site
 from overlap.learner.saved_state import check_base, read_state
-from overlap.learner.site import Site
-from overlap.learner.spec import RankSpec
 from overlap.placement.seats import Placement, place_here
 from overlap.process.atomic import partial_path, remove_path, replace, sync
 
@@ -79,7 +77,6 @@ class ProcessLearner:
         life = RankLife(self._scratch, self._log)
         spec = RankSpec(
             rank=0,
-            world=self._cfg.learn.ranks,
             rendezvous=life.folder.absolute() / "rendezvous",
             policy=self._policy.absolute(),
             critic=self._critic.absolute(),
@@ -100,29 +97,20 @@ class ProcessLearner:
         spans, and LearnerError when there is nothing to learn from.
         """
         began = time.monotonic()
+        truncated = self._cfg.learn.truncated
         if batch.version != self._version:
             raise LearnerError(f"batch.version={batch.version}, but the learner holds version {self._version}")
         if stale := batch.too_old(self._cfg.rollout.max_staleness):
             raise StaleBatchError(stale)
-        groups, kept = await asyncio.to_thread(self._flatten, batch)
+        kept = await asyncio.to_thread(kept_groups, batch) if self._cfg.run.samples != "none" else {}
+        groups = await asyncio.to_thread(flatten, batch, truncated=truncated, kept=kept)
         if not groups:
             raise LearnerError(f"batch of step {batch.step} has no token to learn from: do not call step with it")
         version = self._version + 1
-        metrics = await self._running.call("step", groups, version, timeout_s=STEP_S)
+        answers = await self._running.call_all("step", groups, version, timeout_s=STEP_S)
         self._version = version
-        logprobs = await self._kept_logprobs(batch, kept)
-        return StepReport(batch.step, version, time.monotonic() - began, metrics, logprobs)
-
-    def _flatten(self, batch: Batch) -> tuple[tuple[PromptGroup, ...], Collection[int]]:
-        """Return what is learned from, and the groups that are kept for people."""
-        kept = kept_groups(batch) if self._cfg.run.samples != "none" else {}
-        return flatten(batch, truncated=self._cfg.learn.truncated, kept=kept), kept
-
-    async def _kept_logprobs(self, batch: Batch, kept: Collection[int]) -> dict[str, tuple[Packed[float], ...]]:
-        if not kept:
-            return {}
-        answers = await self._running.call_all("kept_logprobs", timeout_s=SYNC_S)
-        return join_kept(batch, kept, answers, bootstraps=self._cfg.learn.truncated == "bootstrap")
+        logprobs = join_kept(batch, kept, [found for _, found in answers], bootstraps=truncated == "bootstrap")
+        return StepReport(batch.step, version, time.monotonic() - began, answers[0][0], logprobs)
 
     async def sleep(self) -> None:
         """Give device memory to an engine on the same GPUs. Raises LearnerError."""
@@ -140,7 +128,9 @@ class ProcessLearner:
         """Gather the shards and make them ready for the engine. Raises LearnerError."""
         if version != self._version:
             raise LearnerError(f"version {version} was asked for, the learner holds version {self._version}")
-        backend, info = await self._running.publish(version, SYNC_S)
+        ranks = self._running
+        backend, info = await ranks.call("publish", timeout_s=SYNC_S)
+        info = await ranks.site.brought(ranks.life, info, version)
         return WeightUpdate(version, backend, info, self._chunks if backend == "ipc" else None)
 
     async def _chunks(self) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -153,11 +143,11 @@ class ProcessLearner:
     async def transmit(self, update: WeightUpdate) -> None:
         """Send while the engine receives. Raises LearnerError."""
         if update.backend == "nccl":  # else the memory is the transfer
-            await self._running.call("transmit", dict(update.info), timeout_s=SYNC_S)
+            await self._running.call("transmit", timeout_s=SYNC_S)
 
     async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
         """Free what ``publish`` made. Raises LearnerError."""
-        await self._running.call("retire", dict(update.info), loaded, timeout_s=SYNC_S)
+        await self._running.call("retire", loaded, timeout_s=SYNC_S)
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of tokens 1..T-1 at the sampling temperature, by the weights that would be published."""
@@ -195,11 +185,11 @@ class ProcessLearner:
 
     async def wait_dead(self) -> None:
         """Wait while all ranks run. Raises LearnerError, with rank and cause, when one dies; returns when closed."""
-        await self._running.wait_dead()
+        await self._running.life.wait_dead()
 
     def pids(self) -> tuple[int, ...]:
         """Pids of the ranks, and of what they started, that are alive."""
-        return self._ranks.pids() if self._ranks is not None else ()
+        return self._ranks.life.pids() if self._ranks is not None else ()
 
     async def close(self) -> None:
         """End the ranks and remove their files; safe to call twice or before ``start``."""

@@ -12,17 +12,24 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 from overlap.config.learn import Truncated
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.core.errors import EngineError
-from overlap.learner.pairs import fits_mask, shared_pairs
 
+T = TypeVar("T")
+M = TypeVar("M")
 KeptAs = tuple[str, int]
 """Request and number of the branch."""
+SMALL = 1 << 18
+"""Pairs of one response (or prompt), up to which one masked product beats a causal kernel on a CPU in bfloat16."""
+MASK = 1 << 24
+"""Entries of the largest mask that is ever made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +62,9 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class PromptGroup:
-    """A prompt [P tokens, at least one] and what was sampled for it, as far as that is in the loss."""
-
-    prompt: array[int]
-    responses: tuple[Response, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PackedRow:
-    """A prompt and the responses that share it."""
+    """A prompt [P tokens, at least one] and what was sampled for it, as far as that is in the loss; as a row of a
+    micro-batch, the responses that share the prompt.
+    """
 
     prompt: array[int]
     responses: tuple[Response, ...]
@@ -87,7 +88,7 @@ class MicroBatch:
     causal, for a model whose attention knows no rows (``padded``), and where none is shared and all are short.
     """
 
-    rows: tuple[PackedRow, ...]
+    rows: tuple[PromptGroup, ...]
     counts: bool = True
     padded: bool = False
 
@@ -156,24 +157,24 @@ def _flatten_group(group: Group, version: int, truncated: Truncated, kept: bool)
         bootstraps = trajectory.truncated and truncated == "bootstrap"
         earned = 0.0 if bootstraps else advantage  # what an unfinished answer scores says nothing of its end
         for number, branch in enumerate(trajectory.branches):
-            response = _flatten(branch, version, earned, bootstraps)
-            if kept:
-                response = replace(response, kept_as=(scored.id, number))
-            if branch.prompt_ids != prompt:
-                response = replace(response, prompt=Packed("i", branch.prompt_ids).array)
+            own = None if branch.prompt_ids == prompt else Packed("i", branch.prompt_ids).array
+            kept_as = (scored.id, number) if kept else None
+            response = Response(
+                *_sampled(branch), earned, _fresh(branch, version), bootstraps, branch.mask, own, kept_as
+            )
             if response.counted > 0:
                 responses.append(response)
     return PromptGroup(prompt.array, tuple(responses))
 
 
-def _flatten(branch: Trajectory, version: int, earned: float, bootstraps: bool) -> Response:
+def _sampled(branch: Trajectory) -> tuple[array[int], array[float]]:
     tokens, logprobs = Packed("i", branch.token_ids), Packed("f", branch.logprobs)
     if len(tokens) != len(logprobs):
         raise EngineError(f"sample {branch.id} has {len(tokens)} tokens, {len(logprobs)} log-probs")
     if not math.isfinite(sum(logprobs.array)):  # it was sampled, so the engine cannot have given it no chance
         place, value = next((t, x) for t, x in enumerate(logprobs) if not math.isfinite(x))
         raise EngineError(f"sample {branch.id}: the engine's log-prob of token {place} is {value}")
-    return Response(tokens.array, logprobs.array, earned, _fresh(branch, version), bootstraps, branch.mask)
+    return tokens.array, logprobs.array
 
 
 def _fresh(trajectory: Trajectory, version: int) -> int:
@@ -212,8 +213,17 @@ def _row_limits(groups: Sequence[PromptGroup], cfg: SplitConfig) -> list[int]:
     return [cfg.micro_batch_tokens, *[n for n in (part, part // 2) if n < cfg.micro_batch_tokens], 0]
 
 
-def row_cost(row: PackedRow, hidden: int) -> float:
-    """Work of a row, in tokens: a layer of width h costs about 24 h^2 operations per token and 4 h per pair."""
+def row_cost(row: PromptGroup, hidden: int) -> float:
+    """Work of a row, in tokens: a layer of width h costs about 24 h^2 operations per token and 4 h per pair of tokens.
+
+    A causal kernel computes the lower triangle, a kernel with a mask the whole rectangle, whatever the mask hides::
+
+        shared    the prompt once; each response its prompt and itself   P(P + 1) / 2 + sum over r of P r + r(r + 1) / 2
+        masked    as shared, padded to the longest, under one mask       prompts P P, responses R (P + R), each
+
+    Shared is never more than responses that each have a copy of their prompt. Masked is, once responses are about as
+    long as prompts, but takes two calls for a whole micro-batch: it is for what is so small that calls cost more.
+    """
     prompt, lengths = len(row.prompt), [len(r.tokens) for r in row.responses]
     if fits_mask([prompt], lengths):
         pairs = prompt * prompt + sum(n * (prompt + n) for n in lengths)
@@ -222,42 +232,52 @@ def row_cost(row: PackedRow, hidden: int) -> float:
     return row.length + pairs / (6 * hidden)
 
 
-def make_rows(group: PromptGroup, tokens: int) -> list[PackedRow]:
+def shared_pairs(prompt: int, responses: Sequence[int]) -> int:
+    """Pairs of responses behind one prompt."""
+    return prompt * (prompt + 1) // 2 + sum(prompt * n + n * (n + 1) // 2 for n in responses)
+
+
+def fits_mask(prompts: Sequence[int], responses: Sequence[int]) -> bool:
+    """True when all of a micro-batch is small enough for one mask; lengths are of tokens that are read."""
+    longest_p, longest_r = max(prompts), max(responses, default=0)
+    seen = longest_p + longest_r
+    return max(longest_p, longest_r) * seen <= SMALL and len(responses) * longest_r * seen <= MASK
+
+
+def make_rows(group: PromptGroup, tokens: int) -> list[PromptGroup]:
     """Responses behind the same prompt, shortest first, as many to a row as ``tokens`` hold, at least one."""
     shared: dict[bytes, tuple[array[int], list[Response]]] = {}
     for response in group.responses:
         prompt = group.prompt if response.prompt is None else response.prompt
         shared.setdefault(prompt.tobytes(), (prompt, []))[1].append(response)
-    return [row for prompt, responses in shared.values() for row in _rows_of(prompt, responses, tokens)]
+    rows = list[PromptGroup]()
+    for prompt, responses in shared.values():
+        made = partial(PromptGroup, prompt)
+        rows += _filled(sorted(responses, key=lambda r: len(r.tokens)), made, lambda row: row.length, tokens)
+    return rows
 
 
-def _rows_of(prompt: array[int], responses: Iterable[Response], tokens: int) -> list[PackedRow]:
-    rows: list[PackedRow] = []
-    open_: tuple[Response, ...] = ()
-    for response in sorted(responses, key=lambda r: len(r.tokens)):
-        longer = PackedRow(prompt, (*open_, response))
-        if open_ and longer.length > tokens:
-            rows.append(PackedRow(prompt, open_))
-            open_ = ()
-        open_ = (*open_, response)
-    return [*rows, PackedRow(prompt, open_)] if open_ else rows
-
-
-def micro_batches(rows: Iterable[PackedRow], tokens: int, *, padded: bool = False) -> list[MicroBatch]:
+def micro_batches(rows: Iterable[PromptGroup], tokens: int, *, padded: bool = False) -> list[MicroBatch]:
     """Rows of similar length together, longest first, at most ``tokens`` each (or a single row that is longer)."""
-    micros: list[MicroBatch] = []
-    open_: tuple[PackedRow, ...] = ()
-    for row in sorted(rows, key=lambda row: -row.length):
-        if open_ and MicroBatch((*open_, row), padded=padded).tokens > tokens:
-            micros.append(MicroBatch(open_, padded=padded))
+    made = partial(MicroBatch, padded=padded)
+    return _filled(sorted(rows, key=lambda row: -row.length), made, lambda micro: micro.tokens, tokens)
+
+
+def _filled(items: Iterable[T], made: Callable[[tuple[T, ...]], M], size: Callable[[M], int], most: int) -> list[M]:
+    """Return all that is ``made`` of the items, in order, each of as many as stay within ``most``, at least one."""
+    found: list[M] = []
+    open_: tuple[T, ...] = ()
+    for item in items:
+        if open_ and size(made((*open_, item))) > most:
+            found.append(made(open_))
             open_ = ()
-        open_ = (*open_, row)
-    return [*micros, MicroBatch(open_, padded=padded)] if open_ else micros
+        open_ = (*open_, item)
+    return [*found, made(open_)] if open_ else found
 
 
-def _balance(rows: Iterable[PackedRow], cfg: SplitConfig) -> list[tuple[float, list[PackedRow]]]:
+def _balance(rows: Iterable[PromptGroup], cfg: SplitConfig) -> list[tuple[float, list[PromptGroup]]]:
     """Work and rows of each rank: the costliest row first, to the rank with the least work so far."""
-    shares: list[tuple[float, list[PackedRow]]] = [(0.0, []) for _ in range(cfg.ranks)]
+    shares: list[tuple[float, list[PromptGroup]]] = [(0.0, []) for _ in range(cfg.ranks)]
     for row in sorted(rows, key=lambda row: -row_cost(row, cfg.hidden)):
         rank = min(range(cfg.ranks), key=lambda rank: shares[rank][0])
         work, own = shares[rank]

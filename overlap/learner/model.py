@@ -6,21 +6,21 @@ from array import array
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from overlap.config.fields import Config
 from overlap.config.learn import LearnConfig
 from overlap.core.errors import ConfigError, one_line
 from overlap.learner.attention import NAME, register
-from overlap.learner.backend import TrainBackend
 from overlap.learner.compiled import compile_parts
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
-from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
-from overlap.learner.sequence import SequenceGroup, join, part
-from overlap.learner.tensors import MicroTensors, to_tensors
+from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response
+from overlap.learner.tensors import MicroTensors, SequenceGroup, join, part, to_tensors
+from overlap.learner.zero.backend import ZeroBackend
 from overlap.placement.activations import decoder_shape, recomputes
 from overlap.weights.full import whole_shape
 
@@ -66,7 +66,7 @@ def hidden_states(base: Any, micro: MicroTensors, places: Tensor) -> Tensor:
 
 
 def load_policy(
-    path: Path, *, dtype: torch.dtype, temperature: float, device: torch.device, backend: TrainBackend | None = None
+    path: Path, *, dtype: torch.dtype, temperature: float, device: torch.device, backend: ZeroBackend | None = None
 ) -> Policy:
     """Load a checkpoint for training; dropout is off, as in the engine. Activations are kept (``checkpoint_layers``).
     With a ``backend`` that partitions models it has this rank's part.
@@ -108,7 +108,7 @@ def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
     return True
 
 
-def _load(path: Path, dtype: torch.dtype, backend: TrainBackend | None) -> Any:
+def _load(path: Path, dtype: torch.dtype, backend: ZeroBackend | None) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
@@ -129,21 +129,23 @@ def _load(path: Path, dtype: torch.dtype, backend: TrainBackend | None) -> Any:
         if "ignore_mismatched_sizes" in reason:  # it points to a table, which is in the log
             reason = "its files have tensors of other sizes than its config.json means, the log names them"
         raise ConfigError("model.policy", str(path), f"cannot be loaded ({type(error).__name__}: {reason})") from error
+    if fault := _fault_of(policy, found):
+        raise ConfigError("model.policy", str(path), fault)
+    return policy
+
+
+def _fault_of(policy: Any, found: dict[str, Any]) -> str:
+    """Say what makes a checkpoint another model than its config.json means, with the way out; empty for nothing."""
     if missing := sorted(found["missing_keys"]):
-        way_out = f"{len(missing)} tensors are missing from its files, such as {missing[0]}: save or download it again"
-        raise ConfigError("model.policy", str(path), way_out)
+        return f"{len(missing)} tensors are missing from its files, such as {missing[0]}: save or download it again"
     if strays := _strays(policy, found["unexpected_keys"]):
-        way_out = f"{len(strays)} tensors of its files belong to no layer, such as {strays[0]}: its"
-        raise ConfigError(
-            "model.policy", str(path), f"{way_out} config.json describes another model, download it again"
-        )
+        belong = f"{len(strays)} tensors of its files belong to no layer, such as {strays[0]}"
+        return f"{belong}: its config.json describes another model, download it again"
     head, tied = policy.get_output_embeddings(), getattr(policy.config.get_text_config(), "tie_word_embeddings", False)
     if tied and head is not None and head.weight is not policy.get_input_embeddings().weight:
-        way_out = "its files have an output layer that differs from its embedding, but its config.json ties the two"
-        raise ConfigError(
-            "model.policy", str(path), f"{way_out}, as the engine would do: set tie_word_embeddings to false"
-        )
-    return policy
+        differs = "its files have an output layer that differs from its embedding, but its config.json ties the two"
+        return f"{differs}, as the engine would do: set tie_word_embeddings to false"
+    return ""
 
 
 def _strays(policy: Any, unexpected: Iterable[str]) -> list[str]:
@@ -169,13 +171,31 @@ def plain(token_ids: list[int], device: torch.device) -> MicroTensors:
     return MicroTensors(ids, at[None], None, at[:-1], ids[0, 1:], ends, sampled)
 
 
-def choose_kernels(model: Policy, learn: LearnConfig, device: torch.device, backend: TrainBackend) -> tuple[bool, str]:
-    """Have a model's parts compiled where ``learn`` says so, and choose its attention. Returns whether responses can
-    share their prompt, and what is compiled, in words. Raises ConfigError as both do.
+class ReadyPolicy(NamedTuple):
+    """A policy that can be read: its responses can share their prompt where it ``packs``; which parts are compiled, in
+    words; whether layers are computed again in the backward pass.
     """
-    with backend.gathered(model):
-        compiled = compile_parts(model, device)
-        return choose_attention(model, device), compiled
+
+    policy: Policy
+    packs: bool
+    compiled: str
+    recomputes: bool
+
+
+def ready_policy(
+    path: Path, cfg: Config, device: torch.device, backend: ZeroBackend, *, frozen: bool = False
+) -> ReadyPolicy:
+    """Load a checkpoint, have its parts compiled where that is worth it, choose its attention, and unless it is
+    ``frozen`` let its layers be checkpointed. Raises ConfigError as these do.
+    """
+    dtype, temperature = getattr(torch, cfg.dtype), cfg.rollout.temperature
+    policy = load_policy(path, dtype=dtype, temperature=temperature, device=device, backend=backend)
+    if frozen:
+        policy.requires_grad_(False)
+    with backend.gathered(policy):
+        compiled = compile_parts(policy, device)
+        packs = choose_attention(policy, device)
+    return ReadyPolicy(policy, packs, compiled, not frozen and checkpoint_layers(policy, cfg.learn))
 
 
 @torch.no_grad()
@@ -204,7 +224,7 @@ def choose_attention(model: Policy, device: torch.device) -> bool:
     model.policy.set_attn_implementation(NAME)
     half = _PROBE // 2
     response = Response(array("i", tokens[half:]), array("f", [0.0] * half), 0.0)
-    row = PackedRow(array("i", tokens[:half]), (response, response))
+    row = PromptGroup(array("i", tokens[:half]), (response, response))
     shared = model(to_tensors(MicroBatch((row,)), device))[0]
     if (shared - alone[half - 1 :].repeat(2)).abs().mean() <= bound:
         return True

@@ -12,13 +12,13 @@ the shards of parameters) need not be known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from overlap.learner.backend import TrainedModel
+from overlap.learner.zero.backend import ZeroModel
 
 _PAGE = 4096
 _PINNED = 1 << 20  # bytes, from which on it is worth it
@@ -29,29 +29,24 @@ Find = Callable[[], Iterable[Tensor]]
 class HostBuffers:
     """Buffers of host memory, by size. They are kept and used again, for pinning takes as long as copying."""
 
-    def __init__(self, allocate: Callable[[int], Tensor]) -> None:
-        self._allocate, self._free = allocate, dict[int, list[Tensor]]()
+    def __init__(self) -> None:
+        self._free = dict[int, list[Tensor]]()
 
     def take(self, size: int) -> Tensor:
-        """Bytes [size], uint8."""
-        return free.pop() if (free := self._free.get(size)) else self._allocate(size)
+        """Bytes [size], uint8; large ones are pinned, so that a GPU copies from and to them without a detour."""
+        if free := self._free.get(size):
+            return free.pop()
+        if size < _PINNED or not torch.cuda.is_available():
+            return torch.empty(size, dtype=torch.uint8)
+        # torch's own pinned memory comes in powers of two, which may be twice as much.
+        pages = -(-size // _PAGE) * _PAGE
+        buffer = torch.empty(pages + _PAGE, dtype=torch.uint8)
+        start = -buffer.data_ptr() % _PAGE  # a page can be pinned once only, so it has one owner
+        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(buffer.data_ptr() + start, pages, 0)))
+        return buffer[start : start + size]
 
     def give_back(self, buffer: Tensor) -> None:
         self._free.setdefault(buffer.numel(), []).append(buffer)
-
-
-def host_bytes(size: int) -> Tensor:
-    """Bytes [size] of the host; large ones are pinned, so that a GPU copies from and to them without a detour.
-
-    torch's own pinned memory comes in powers of two, which may be twice as much.
-    """
-    if size < _PINNED or not torch.cuda.is_available():
-        return torch.empty(size, dtype=torch.uint8)
-    pages = -(-size // _PAGE) * _PAGE
-    buffer = torch.empty(pages + _PAGE, dtype=torch.uint8)
-    start = -buffer.data_ptr() % _PAGE  # a page can be pinned once only, so it has one owner
-    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(buffer.data_ptr() + start, pages, 0)))
-    return buffer[start : start + size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +124,14 @@ def _bytes(storage: torch.UntypedStorage) -> Tensor:
 
 
 class ModelMemory:
-    """The memory of one trained model: ``states``, ``scratch`` and ``parameters`` of ``TrainedModel``, and parameters
+    """The memory of one trained model: ``states``, ``scratch`` and ``parameters`` of ``ZeroModel``, and parameters
     of modules ``beside`` it (a reference policy), which are there only where all of it is.
     """
 
     def __init__(
-        self, model: TrainedModel, host: HostBuffers, device: torch.device, beside: Sequence[torch.nn.Module] = ()
+        self, model: ZeroModel, host: HostBuffers, device: torch.device, beside: Sequence[torch.nn.Module] = ()
     ) -> None:
-        self._model = model
+        self._model, self._device = model, device
         self.states = Offloadable(model.states, host, device)
         self.scratch = Offloadable(model.scratch, host, device, keep=False)
         self.parameters = Offloadable(model.parameters, host, device)
@@ -154,17 +149,35 @@ class ModelMemory:
             self._model.free_gathered()
         for part in (self.scratch, self.states, self.beside):
             part.offload()
+        self._give_up_cache()
 
     def offload(self) -> None:
         """Offload everything."""
         self.keep_parameters()
         self.parameters.offload()
+        self._give_up_cache()
+
+    def _give_up_cache(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @contextmanager
+    def with_parameters(self) -> Iterator[None]:
+        """Load the parameters; in the end they are where they were."""
+        if self.parameters.loaded:
+            yield
+            return
+        self.parameters.reload()
+        try:
+            yield
+        finally:
+            self.offload()
 
 
 class Residency:
     """Which of ``policy`` and ``critic`` is on a shared device, phase by phase. Without them nothing moves.
 
-    A RuntimeError says in which move the device had too little memory.
+    A move raises RuntimeError where the device has too little memory.
     """
 
     def __init__(
@@ -177,48 +190,49 @@ class Residency:
     @contextmanager
     def critic(self) -> Iterator[None]:
         """Load the critic, and offload it in the end."""
-        if self._policy is None or self._critic is None:
+        with self.restoring(critic=True):
             yield
-            return
-        self._move("the policy leaves", self._policy.offload)
-        self._move("the critic comes back", self._critic.reload)
-        yield
-        self._move("the critic leaves", self._critic.offload)
-        self._look("critic_left")
+        if self._critic is not None:
+            self._critic.offload()
+            self._look("critic_left")
 
     @contextmanager
     def policy(self) -> Iterator[None]:
         """Load the policy, and offload all but its parameters in the end."""
-        if self._policy is None:
+        with self.restoring(critic=False):
             yield
-            return
-        self._alone(self._policy.reload, "the policy comes back")
+        if self._policy is not None:
+            self._policy.keep_parameters()
+            self._look("states_left")
+
+    @contextmanager
+    def restoring(self, *, critic: bool) -> Iterator[None]:
+        """Load the critic, or the policy, to be written to; offload the other: the device may have no room for both."""
+        own, other = (self._critic, self._policy) if critic else (self._policy, self._critic)
+        if other is not None:
+            other.offload()
+        if own is not None:
+            own.reload()
         yield
-        self._move("the policy's states leave", self._policy.keep_parameters)
-        self._look("states_left")
 
     def send(self) -> None:
         """Load the policy's parameters, and offload everything else."""
+        if self._critic is not None:
+            self._critic.offload()
         if self._policy is not None:
-            self._alone(self._policy.parameters.reload, "the policy's parameters come back")
-            self._move("the policy's states leave", self._policy.keep_parameters)
+            self._policy.parameters.reload()
+            self._policy.keep_parameters()
 
     def sleep(self) -> None:
         """Offload everything."""
         for memory in self._both:
-            self._move("the learner leaves", memory.offload)
+            memory.offload()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Load the policy's parameters; in the end they are where they were."""
-        if self._policy is None or self._policy.parameters.loaded:
+        with nullcontext() if self._policy is None else self._policy.with_parameters():
             yield
-            return
-        self._move("the policy's parameters come back", self._policy.parameters.reload)
-        try:
-            yield
-        finally:
-            self._move("the policy leaves", self._policy.offload)
 
     @contextmanager
     def all_readable(self) -> Iterator[None]:
@@ -226,38 +240,13 @@ class Residency:
         with ExitStack() as stack:
             for memory in self._both:
                 stack.enter_context(memory.states.read_on_host())
-                if not memory.parameters.loaded:
-                    self._move("parameters come back", memory.parameters.reload)
-                    stack.callback(self._move, "parameters leave", memory.offload)
+                stack.enter_context(memory.with_parameters())
             yield
-
-    @contextmanager
-    def restoring(self, *, critic: bool) -> Iterator[None]:
-        """Load the critic, or the policy, to be written to; offload the other: the device may have no room for both."""
-        own, other = (self._critic, self._policy) if critic else (self._policy, self._critic)
-        if other is not None:
-            self._move("the other one leaves", other.offload)
-        if own is not None:
-            self._move("all comes back", own.reload)
-        yield
 
     def pop_metrics(self) -> dict[str, float]:
         """Metrics: free GiB of the device at the moments since the last call."""
         free, self.free = self.free, {}
         return {f"memory/{moment}_free_gib": gib for moment, gib in free.items()}
-
-    def _alone(self, reload: Callable[[], None], what: str) -> None:
-        if self._critic is not None:
-            self._move("the critic leaves", self._critic.offload)
-        self._move(what, reload)
-
-    def _move(self, what: str, move: Callable[[], None]) -> None:
-        try:
-            move()
-            if self._device.type == "cuda":
-                torch.cuda.empty_cache()
-        except RuntimeError as error:  # also torch's OutOfMemoryError
-            raise RuntimeError(f"while {what}: {error}") from error
 
     def _look(self, moment: str) -> None:
         if (gib := free_gib(self._device, moment)) is not None:

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from overlap.config.learn import LearnConfig
 from overlap.core.errors import LearnerError
-from overlap.learner.backend import TrainedModel
+from overlap.learner.zero.backend import ZeroModel
 
 
 def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
@@ -30,8 +30,8 @@ def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
             assert_never(learn.schedule)
 
 
-def take_step(model: TrainedModel, rate: float, field: str) -> float:
-    """``TrainedModel.step``. Raises LearnerError, with the rate's ``field``, for a gradient norm that is no number."""
+def take_step(model: ZeroModel, rate: float, field: str) -> float:
+    """``ZeroModel.step``. Raises LearnerError, with the rate's ``field``, for a gradient norm that is no number."""
     norm = model.step(rate)
     if not math.isfinite(norm):
         raise LearnerError(f"the gradient norm is {norm}: lower {field}")

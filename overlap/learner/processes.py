@@ -1,4 +1,4 @@
-"""The learner's processes as the driver sees them: start, call, end. They are ``ChildProcesses``."""
+"""The learner's processes as the driver sees them: where they are, how they start, are called, and end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from overlap.config.fields import Config
+from overlap.core.aio import together
 from overlap.core.errors import LearnerDiedError, OverlapError
-from overlap.learner.site import Folders, Here, Site
-from overlap.learner.spec import RankSpec
+from overlap.placement.seats import Placement, RankSeat
 from overlap.process.calls import PackedCall, Peer, pack_call
 from overlap.process.child_processes import ChildProcesses
 from sandbox.pool.quotas import cores
@@ -29,6 +31,100 @@ The price is a heap with holes: 8 GB after three half steps of the default recip
 after a step. Blocks over 32 MiB in pages of their own hold it at 6.7 GB, for 9 % more CPU time; huge pages and giving
 memory back after each step cost more.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """Data that the driver sends to a rank at its start.
+
+    ``rendezvous`` is a file that does not exist yet; all paths are absolute. ``critic`` is the checkpoint of the
+    critic, if there is one, ``reference`` that of the reference policy (None: the policy's). On several machines the
+    ranks connect to the ``port`` of rank 0 instead. ``imports`` are folders in which a rank also looks for modules of
+    the user's.
+    """
+
+    rank: int
+    rendezvous: Path
+    policy: Path
+    critic: Path
+    cfg: Config
+    total_updates: int
+    placement: Placement
+    port: int = 0
+    imports: tuple[str, ...] = ()
+    reference: Path | None = None
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+        return len(self.placement.ranks)
+
+    @property
+    def seat(self) -> RankSeat:
+        """The device of this rank."""
+        return self.placement.ranks[self.rank]
+
+    @property
+    def beside(self) -> int:
+        """Number of ranks on this rank's machine."""
+        return len(self.placement.ranks_on(self.seat.node))
+
+    @property
+    def far(self) -> bool:
+        """True when the ranks and the driver are on more than one machine."""
+        return bool(self.placement.rank_nodes)
+
+
+Folders = AbstractAsyncContextManager[Sequence[Path]]
+
+
+class Site(Protocol):
+    """Place of the ranks of one learner: the driver's machine, or others that can do the same (see ``cluster``). What
+    fails there ends their ``life``, whose cause is raised.
+    """
+
+    async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
+        """The placement as it can be now: with other seats for ranks whose machine is gone. Raises LearnerError where
+        there is no room for them.
+        """
+        return placement
+
+    async def start(
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: RankSeat
+    ) -> Peer:
+        """Start ``python -m module FD`` on that seat and connect to it."""
+        return await Peer.start(life, title, module, {**environment, **seat.environment})
+
+    def saving(self, life: ChildProcesses, folder: Path) -> Folders:
+        """Folder that each rank writes into; in the end all that they wrote is in ``folder``, here. Raises RunDirError
+        where it has no room.
+        """
+
+    def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> Folders:
+        """Folder for each rank that has what ``folder``, a saved state, has here; what is of other ranks alone may be
+        missing, unless the state is ``recut`` for these. Raises RunDirError where a machine has no room for it.
+        """
+
+    async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+        """Return what rank 0 says of the weights that it published, as it is true here until the next ones come."""
+        return info
+
+    async def close(self) -> None:
+        """Free what is held here."""
+        return
+
+
+class Here(Site):
+    """The driver's machine, with ``ranks`` ranks."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+
+    def saving(self, life: ChildProcesses, folder: Path) -> Folders:
+        return nullcontext([folder] * self._ranks)
+
+    def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> Folders:
+        return nullcontext([folder] * self._ranks)
 
 
 class RankLife(ChildProcesses):
@@ -48,50 +144,32 @@ class RankLife(ChildProcesses):
 
 
 class RankProcesses:
-    """``spec.world`` rank processes. The first failure ends them all, and is raised by every call, pending or later."""
+    """The ranks of ``spec``. The first failure ends them all, and is raised by every call, pending or later."""
 
     def __init__(self, spec: RankSpec, life: ChildProcesses, site: Site | None = None) -> None:
-        self._spec, self._life, self._site = spec, life, site or Here(spec.world)
+        self.life, self.site = life, site or Here(spec.world)
+        self._spec = spec
         self._peers: list[Peer] = []
         self._unanswered = 0
 
-    def pids(self) -> tuple[int, ...]:
-        """Pids of the ranks, and of what they started, that are alive."""
-        return self._life.pids()
-
     async def start(self, timeout_s: float) -> None:
         """Start all ranks and wait until they have loaded the policy. Raises LearnerError."""
-        self._spec = replace(self._spec, placement=await self._site.seated(self._life, self._spec.placement))
+        self._spec = replace(self._spec, placement=await self.site.seated(self.life, self._spec.placement))
         specs = [replace(self._spec, rank=rank) for rank in range(self._spec.world)]
-        if self._spec.far:
-            await self._start_far(specs)
-            port: int = await self.call("meet", timeout_s=timeout_s, each=[(spec,) for spec in specs])
-            specs = [replace(spec, port=port) for spec in specs]
-        else:
-            for spec in specs:
-                self._peers.append(
-                    await self._start_one(spec, rank_environment(spec.rank, spec.world, spec.placement.kind))
-                )
-        await self.call("start", timeout_s=timeout_s, each=[(spec,) for spec in specs])
-
-    async def _start_one(self, spec: RankSpec, environment: Mapping[str, str]) -> Peer:
-        return await self._site.start(self._life, f"learner rank {spec.rank}", MODULE, environment, spec.seat)
-
-    async def _start_far(self, specs: Sequence[RankSpec]) -> None:
-        """All at a time: a node takes seconds."""
         made: dict[int, Peer] = {}
 
         async def start(spec: RankSpec) -> None:
-            made[spec.rank] = await self._start_one(spec, far_environment(spec))
+            title = f"learner rank {spec.rank}"
+            made[spec.rank] = await self.site.start(self.life, title, MODULE, environment_of(spec), spec.seat)
 
-        starts = [asyncio.create_task(start(spec), name=f"start rank {spec.rank}") for spec in specs]
         try:
-            await asyncio.gather(*starts)
+            await together(*map(start, specs))  # a node takes seconds
         finally:
-            for task in starts:
-                task.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
             self._peers = [made[rank] for rank in sorted(made)]  # to be closed, if not all are there
+        if self._spec.far:
+            port: int = await self.call("meet", timeout_s=timeout_s, each=[(spec,) for spec in specs])
+            specs = [replace(spec, port=port) for spec in specs]
+        await self.call("start", timeout_s=timeout_s, each=[(spec,) for spec in specs])
 
     async def call(self, name: str, *args: Any, timeout_s: float, each: list[tuple[Any, ...]] | None = None) -> Any:
         """Call every rank; returns what rank 0 did. For arguments and errors see ``call_all``."""
@@ -104,7 +182,7 @@ class RankProcesses:
 
         Raises LearnerError when a rank raises, dies, or is not done in time, and the error that a rank refused with.
         """
-        self._life.check()
+        self.life.check()
         self._unanswered += 1  # also by a rank whose caller was cancelled: it is not idle
         per_rank = each if each is not None else [args] * self._spec.world
         messages = await asyncio.to_thread(_messages, name, per_rank, each is None)
@@ -114,41 +192,32 @@ class RankProcesses:
                 asked = [peer.ask(each_one) for peer, each_one in zip(self._peers, messages, strict=True)]
                 answers = await asyncio.gather(*asked, return_exceptions=True)
         except TimeoutError:
-            self._life.fail(f"the learner did not finish {name!r} within {timeout_s:g} s")
-        self._life.check()  # before the errors of the calls: one cause for all
+            self.life.fail(f"the learner did not finish {name!r} within {timeout_s:g} s")
+        self.life.check()  # before the errors of the calls: one cause for all
         self._unanswered -= 1
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
         return answers
 
-    async def wait_dead(self) -> None:
-        """Wait while all ranks run; raises what ended them, and returns when they are closed."""
-        await self._life.wait_dead()
-
     async def close(self) -> None:
         """End all ranks: idle ones are asked to free what they hold, then all are killed. Safe to call twice."""
         try:
-            if not (self._life.over or self._unanswered) and len(self._peers) == self._spec.world:
+            if not (self.life.over or self._unanswered) and len(self._peers) == self._spec.world:
                 with contextlib.suppress(OverlapError):  # they end all the same
                     await self.call("close", timeout_s=CLOSE_S)
         finally:
-            await self._life.close()
+            await self.life.close()
             await asyncio.gather(*(peer.close() for peer in self._peers))
-            await self._site.close()
+            await self.site.close()
 
     def saving(self, folder: Path) -> Folders:
         """See ``Site``. The ranks have a working directory of their own."""
-        return self._site.saving(self._life, folder.absolute())
+        return self.site.saving(self.life, folder.absolute())
 
     def loading(self, folder: Path, *, recut: bool) -> Folders:
         """See ``Site``."""
-        return self._site.loading(self._life, folder.absolute(), recut=recut)
-
-    async def publish(self, version: int, timeout_s: float) -> tuple[str, Mapping[str, Any]]:
-        """Backend and info of a WeightUpdate, as they are true here."""
-        backend, info = await self.call("publish", version, timeout_s=timeout_s)
-        return backend, await self._site.brought(self._life, info, version)
+        return self.site.loading(self.life, folder.absolute(), recut=recut)
 
 
 def rank_environment(rank: int, world: int, device: str = "cpu") -> dict[str, str]:
@@ -173,9 +242,11 @@ def rank_environment(rank: int, world: int, device: str = "cpu") -> dict[str, st
     }
 
 
-def far_environment(spec: RankSpec) -> dict[str, str]:
-    """The same for a rank among some on other machines: what depends on its own is found out there."""
+def environment_of(spec: RankSpec) -> dict[str, str]:
+    """The same of a rank, also among some on other machines: what depends on its own is found out there."""
     own = rank_environment(spec.rank, spec.world, spec.placement.kind)
+    if not spec.far:
+        return own
     del own["OMP_NUM_THREADS"], own["GLOO_SOCKET_IFNAME"]
     here = spec.placement.ranks_on(spec.seat.node)
     return own | {"LOCAL_RANK": str(here.index(spec.seat)), "LOCAL_SIZE": str(len(here))}

@@ -26,9 +26,7 @@ _FLASH_HEAD = 256  # widest head of its kernels
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """Places of a prompt and of its responses (none is empty), which follow each other. A response that shares its
-    prompt with no other is part of it.
-    """
+    """Places of a prompt and of its responses, which follow each other."""
 
     prompt: range
     responses: tuple[range, ...] = ()
@@ -38,10 +36,15 @@ class RowSpan:
         """Places of all responses."""
         return range(self.prompt.stop, self.responses[-1].stop if self.responses else self.prompt.stop)
 
+    def joined(self) -> RowSpan:
+        """The same without responses that are empty; one that shares its prompt with no other is part of it."""
+        some = tuple(span for span in self.responses if span)
+        return RowSpan(self.prompt, some) if len(some) > 1 else RowSpan(range(self.prompt.start, self.shared.stop))
+
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Rows that fill a sequence [N].
+    """Rows that fill a sequence [N], ``joined``.
 
     ``keys`` [M] are the places of the keys of one piece (a prompt, a response) after the other, None where they are
     0 to N - 1; ``queries_from`` and ``keys_from`` [pieces + 1] (int32) are where the queries and keys of each begin.

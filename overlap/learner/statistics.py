@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from overlap.learner.correction import LOG_RATIO_MAX, Sampled, Weights, ratios
-from overlap.learner.kl import k3
 
 RATIO_STEP = 1e-3
 """Resolution of the histogram of log-ratios, nats."""
@@ -55,18 +54,20 @@ class Statistics:
 def token_statistics(new: Tensor, anchor: Tensor, sampled: Sampled, weights: Weights) -> Statistics:
     """Statistics of learner against engine, from log-probs [T]; ``anchor`` is what the weights were made with.
 
-    ``ratio_kl`` is the k3 estimate of KL(engine || learner): the engine drew the tokens. ``entropy`` is estimated by
-    the negative log-prob of the sampled tokens, which costs nothing and is unbiased on-policy.
+    ``ratio_kl`` is the k3 estimate (``overlap.learner.losses``) of KL(engine || learner): the engine drew the tokens.
+    ``entropy`` is estimated by the negative log-prob of the sampled tokens, which costs nothing and is unbiased
+    on-policy.
     """
     engine, values = sampled.engine.double(), weights.values.double()
     log_ratio = anchor.double() - engine
+    held = log_ratio.clamp(max=LOG_RATIO_MAX)
     masked = torch.zeros(sampled.responses, dtype=torch.bool, device=new.device)
     masked[sampled.owners[weights.masked]] = True
     sums = {
         "entropy": -new.double().sum(),
         "ratio_mean": ratios(log_ratio).sum(),
         "ratio_mean_abs_logdiff": log_ratio.abs().sum(),
-        "ratio_kl": k3(engine, anchor.double()).sum(),
+        "ratio_kl": (held.exp() - held - 1.0).sum(),
         "is_capped_fraction": weights.capped.sum(),
         "is_masked_fraction": weights.masked.sum(),
         "responses": torch.tensor(sampled.responses, device=new.device),

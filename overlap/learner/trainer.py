@@ -9,49 +9,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from overlap.config.fields import Config
-from overlap.core.errors import ConfigError, LearnerError
+from overlap.core.errors import ConfigError, LearnerError, blaming
 from overlap.learner.arrival import ArrivalProbe, applied_share
-from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import correction
-from overlap.learner.critic_trainer import CriticTrainer
+from overlap.learner.critic import CriticTrainer
 from overlap.learner.kept_logprobs import KeptLogprobs
-from overlap.learner.kl import KL_ESTIMATES
 from overlap.learner.lora import adapt, alone, without_adapters
-from overlap.learner.loss import TokenLoss, token_loss
-from overlap.learner.losses import policy_loss
+from overlap.learner.losses import KL_ESTIMATES, TokenLoss, policy_loss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
-from overlap.learner.model import Policy, checkpoint_layers, choose_kernels, load_policy, plain
-from overlap.learner.offload import HostBuffers, ModelMemory, Residency, host_bytes
+from overlap.learner.model import Policy, plain, ready_policy
+from overlap.learner.offload import HostBuffers, ModelMemory, Residency
 from overlap.learner.optimizer import learning_rate, take_step
-from overlap.learner.reference import ReferencePolicy
-from overlap.learner.sequence import SequenceGroup
 from overlap.learner.statistics import Tally
-from overlap.learner.tensors import MicroTensors, to_tensors
+from overlap.learner.tensors import MicroTensors, SequenceGroup, to_tensors
+from overlap.learner.zero.backend import ZeroBackend
 from overlap.weights.full import FullTensors, whole_shape
 
-
-@dataclass(frozen=True, slots=True)
-class KnownTokens:
-    """Known values of a mini-batch before it is learned from, [T] for each micro-batch of this rank: log-probs before
-    the step's first update, a critic's advantages, and log-probs by the reference policy. None: not computed yet.
-    """
-
-    olds: list[Tensor] | None = None
-    advantages: list[Tensor] | None = None
-    references: list[Tensor] | None = None
-
-    def of(self, number: int) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return the values of one micro-batch."""
-        olds, made, references = (found and found[number] for found in (self.olds, self.advantages, self.references))
-        return olds, made, references
+Known = Sequence[list[Tensor] | None]
+"""Known values of a mini-batch before it is learned from, [T] for each micro-batch of this rank; None: not computed."""
 
 
 class RankTrainer:
@@ -69,7 +53,7 @@ class RankTrainer:
         critic: Path,
         device: torch.device,
         total_updates: int,
-        backend: TrainBackend,
+        backend: ZeroBackend,
         reference: Path | None = None,
     ) -> None:
         self.cfg, self.device, self._backend = cfg, device, backend
@@ -78,17 +62,16 @@ class RankTrainer:
         self.total_updates = total_updates - cfg.critic.warmup_steps * cfg.learn.updates_per_step
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        model = self._load(policy)
-        packs, self.compiled = choose_kernels(model, cfg.learn, device, backend)
-        again = checkpoint_layers(model, cfg.learn)
+        model, packs, self.compiled, again = ready_policy(policy, cfg, device, backend)
         self.critic = None
         if cfg.learn.advantage == "gae":
             self.critic = CriticTrainer(cfg, critic, device, total_updates, backend)
             packs = packs and self.critic.packs
-        self._reference = None
+        other = None
         if cfg.learn.own_reference:
-            self._reference = ReferencePolicy(cfg, reference or policy, device, backend)
-            packs = packs and self._reference.packs
+            with blaming("learn.reference" if cfg.learn.reference else "model.policy"):
+                other = ready_policy(reference or policy, cfg, device, backend, frozen=True)
+            packs = packs and other.packs
         parts = cfg.learn.sequence_parallel
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
@@ -101,8 +84,11 @@ class RankTrainer:
             whole_shape(model.head.weight)[1],
             padded=not packs,
         )
-        if self._reference is not None:
-            self._reference.freeze(backend, model.sequence)
+        self._reference: Any = None
+        if other is not None:
+            other.policy.sequence = model.sequence
+            self._reference_vocabulary, _ = whole_shape(other.policy.head.weight)
+            self._reference = backend.freeze(other.policy)
         self.adapters = adapt(model.policy, cfg.learn)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
@@ -113,14 +99,10 @@ class RankTrainer:
 
     def residency_of(self) -> Residency:
         """Residency by which policy and critic leave the device for each other, and for an engine."""
-        host, beside = HostBuffers(host_bytes), [self._reference.module] if self._reference is not None else []
+        host, beside = HostBuffers(), [self._reference] if self._reference is not None else []
         own = ModelMemory(self.model, host, self.device, beside)
         critic = ModelMemory(self.critic.model, host, self.device) if self.critic is not None else None
         return Residency(self.device, own, critic)
-
-    def _load(self, path: Path) -> Policy:
-        dtype, temperature = getattr(torch, self.cfg.dtype), self.cfg.rollout.temperature
-        return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
         parts = self.cfg.learn.sequence_parallel
@@ -143,43 +125,40 @@ class RankTrainer:
         minis = mini_batches(groups, self._split)
         tokens = sum(mini.counted for mini in minis)
         told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
-        known = [KnownTokens() for _ in minis]
+        advantages: Known = [None for _ in minis]
+        references: Known = advantages
         if self.critic is not None:
-            costs = self._costs(minis, known)
+            references, costs = self._costs(minis)
             with self.residency.critic():
                 advantages, judged = self.critic.step(minis, costs)
-            known = [replace(known_, advantages=made) for known_, made in zip(known, advantages, strict=True)]
             told |= judged
         if not alone:
             with self.residency.policy():
-                told |= self._learn(minis, known, tokens)
-        self.kept.settle()
+                told |= self._learn(minis, advantages, references, tokens)
         return told | self.residency.pop_metrics()
 
     @torch.no_grad()
-    def _costs(self, minis: Sequence[MiniBatch], known: list[KnownTokens]) -> list[list[Tensor]]:
-        """Amounts that a KL penalty in the reward takes off what a critic is taught, [T] for each micro-batch of this
-        rank; the reference policy's part of it becomes ``known``. Empty without one.
-        """
+    def _costs(self, minis: Sequence[MiniBatch]) -> tuple[Known, Known]:
+        """Log-probs by the reference policy, and what a KL penalty in the reward takes off what a critic is taught."""
         learn = self.cfg.learn
         if not learn.kl_coef or learn.kl_in == "loss":
-            return []
-        costs = []
+            return [None for _ in minis], [None for _ in minis]
+        references, costs = list[list[Tensor]](), list[list[Tensor]]()
         with self.residency.policy():
-            for number, mini in enumerate(minis):
+            for mini in minis:
                 micros = [self._tensors(micro) for micro in self._own(mini)]
-                known[number] = KnownTokens(references=[self._initial(micro) for micro in micros])
+                references.append([self._initial(micro) for micro in micros])
                 news = [self.model.module(micro)[0] for micro in micros]
-                pairs = zip(news, known[number].references or (), strict=True)
+                pairs = zip(news, references[-1], strict=True)
                 costs.append([learn.kl_coef * KL_ESTIMATES[learn.kl_by](*pair) for pair in pairs])
-        return costs
+        return references, costs
 
-    def _learn(self, minis: Sequence[MiniBatch], known: Sequence[KnownTokens], tokens: int) -> dict[str, float]:
+    def _learn(self, minis: Sequence[MiniBatch], advantages: Known, references: Known, tokens: int) -> dict[str, float]:
         before, began = self._arrival.read(), time.monotonic()
-        known = [replace(one, olds=olds) for one, olds in zip(known, self._before(minis), strict=True)]
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
-        for number, (mini, one) in enumerate(zip(minis, known, strict=True)):
-            self._accumulate(mini, one, tally, first=not number)
+        each = zip(minis, self._before(minis), advantages, references, strict=True)
+        for number, (mini, *known) in enumerate(each):
+            self._accumulate(mini, known, tally, first=not number)
             stepped = time.monotonic()
             norms.append(self._optimize())
             optimizer_s += time.monotonic() - stepped
@@ -193,7 +172,7 @@ class RankTrainer:
             "sync/bytes": float(sum(tensor.bytes for tensor in self.sent_tensors().metadata)),
         }
 
-    def _before(self, minis: Sequence[MiniBatch]) -> list[list[Tensor] | None]:
+    def _before(self, minis: Sequence[MiniBatch]) -> Known:
         """Log-probs before the first update of the batch, for each mini-batch; None where nothing needs them.
 
         In the first update the forward pass of the loss gives them. Without a clip nothing is held to them.
@@ -203,12 +182,13 @@ class RankTrainer:
         with torch.no_grad():
             return [None, *[[self.model.module(self._tensors(m))[0] for m in self._own(mini)] for mini in minis[1:]]]
 
-    def _accumulate(self, mini: MiniBatch, known: KnownTokens, tally: Tally, *, first: bool) -> None:
+    def _accumulate(self, mini: MiniBatch, known: Known, tally: Tally, *, first: bool) -> None:
         micros = self._own(mini)
+        columns = [column or [None] * len(micros) for column in known]
         tells = self.rank % self.cfg.learn.sequence_parallel == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
-        for number, micro in enumerate(micros):
-            loss, before = self._token_loss(micro, known.of(number), first)
+        for number, (micro, *own) in enumerate(zip(micros, *columns, strict=True)):
+            loss, before = self._token_loss(micro, *own, first=first)
             if not torch.isfinite(loss.total):
                 raise LearnerError(
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
@@ -221,10 +201,16 @@ class RankTrainer:
                     self.kept.add(micro, before)
 
     def _token_loss(
-        self, micro: MicroBatch, known: tuple[Tensor | None, ...], first: bool
+        self,
+        micro: MicroBatch,
+        old: Tensor | None,
+        advantages: Tensor | None,
+        reference: Tensor | None,
+        *,
+        first: bool,
     ) -> tuple[TokenLoss, Tensor | None]:
         """The loss, and the log-probs [T] before the step, as far as they are known."""
-        tensors, (old, advantages, reference) = self._tensors(micro), known
+        tensors = self._tensors(micro)
         if self.cfg.learn.kl_coef and reference is None:
             reference = self._initial(tensors)
         new, entropy = self.model(tensors, entropy=bool(self.cfg.learn.entropy_coef))
@@ -237,10 +223,12 @@ class RankTrainer:
         """Log-probs [T] by the reference policy: without one of its own the policy as the run began, when adapters were
         nothing.
         """
+        logprobs: Tensor
         if self._reference is not None:
-            return self._reference(tensors)
+            logprobs = self._reference(tensors.within(self._reference_vocabulary))[0]
+            return logprobs
         with without_adapters(self.model.module.policy):
-            logprobs: Tensor = self.model.module(tensors)[0]
+            logprobs = self.model.module(tensors)[0]
         return logprobs
 
     def _optimize(self) -> float:

@@ -12,11 +12,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from overlap.core.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, refusing
 
 FIELD = "model.policy"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_ANEW = "download it anew"
 _PIECES, _PIECE = 256, 4096
 _SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
 _READ = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -51,12 +52,10 @@ def train_first(path: Path) -> str:
 def _check_model(path: Path, given: str) -> None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
-    try:
+    # Whatever a foreign configuration sets off in its class.
+    fault = f"{path}/config.json is of no model that transformers knows"
+    with refusing(FIELD, given, fault, "give another policy", (Exception,)):
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    except Exception as error:  # whatever a foreign configuration sets off in its class
-        reason = one_line(error, 200)
-        way_out = f"{path}/config.json is of no model that transformers knows ({reason}): give another policy"
-        raise ConfigError(FIELD, given, way_out) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         way_out = f"a {config.model_type!r} model is no causal language model: give one that continues text"
         raise ConfigError(FIELD, given, way_out)
@@ -71,30 +70,30 @@ def _check_weights(path: Path, given: str) -> None:
     name = next(name for name in _WEIGHTS if (path / name).is_file())
     shards = [name]
     if name.endswith(".index.json"):
-        try:
+        errors = OSError, ValueError, KeyError, TypeError, AttributeError
+        with refusing(FIELD, given, f"{path / name} lists no weights", _ANEW, errors):
             shards = sorted(set(json.loads((path / name).read_text(encoding="utf-8"))["weight_map"].values()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            way_out = f"{path / name} lists no weights ({type(error).__name__}: {error}): download it anew"
-            raise ConfigError(FIELD, given, way_out) from error
     for shard in shards:
-        if fault := _shard_fault(path / shard):
-            raise ConfigError(FIELD, given, f"{path / shard} {fault}: download it anew")
+        _check_shard(path / shard, given)
 
 
-def _shard_fault(file: Path) -> str:
-    """Return why these weights cannot be read, or "". The header of a safetensors file gives its length."""
-    if not file.is_file():
-        return "is missing"
-    size = file.stat().st_size
-    if file.suffix != ".safetensors":
-        return "" if size else "is empty"
+def _check_shard(file: Path, given: str) -> None:
+    """Raise ConfigError unless these weights can be read. The header of a safetensors file gives its length."""
     from safetensors import SafetensorError, safe_open
 
-    try:
-        with safe_open(file, framework="np") as opened:
-            return "" if opened.keys() else f"has no tensors ({size} bytes)"
-    except (OSError, SafetensorError) as error:
-        return f"is no whole safetensors file ({size} bytes; {error})"
+    if not file.is_file():
+        raise ConfigError(FIELD, given, f"{file} is missing: {_ANEW}")
+    size = file.stat().st_size
+    if file.suffix == ".safetensors":
+        fault = f"{file} is no whole safetensors file of {size} bytes"
+        with (
+            refusing(FIELD, given, fault, _ANEW, (OSError, SafetensorError)),
+            safe_open(file, framework="np") as opened,
+        ):
+            if not opened.keys():
+                raise ConfigError(FIELD, given, f"{file} has no tensors ({size} bytes): {_ANEW}")
+    elif not size:
+        raise ConfigError(FIELD, given, f"{file} is empty: {_ANEW}")
 
 
 def policy_digest(policy: Path) -> str:
@@ -103,7 +102,7 @@ def policy_digest(policy: Path) -> str:
     Another training step changes nearly all weights, so it is not needed to read all of them. Raises ConfigError.
     """
     digest = hashlib.sha256()
-    try:
+    with refusing(FIELD, str(policy), "cannot be read", "give another policy"):
         for file in sorted(path for path in policy.iterdir() if path.suffix in _SUFFIXES):
             with file.open("rb") as opened:
                 size = os.fstat(opened.fileno()).st_size
@@ -111,8 +110,6 @@ def policy_digest(policy: Path) -> str:
                 for at in _starts(size):
                     opened.seek(at)
                     digest.update(opened.read(_PIECE))
-    except OSError as error:
-        raise ConfigError(FIELD, str(policy), f"cannot be read ({error.strerror}); give another policy") from error
     return digest.hexdigest()[:16]
 
 

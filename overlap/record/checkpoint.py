@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.core.errors import ConfigError, RunDirError
+from overlap.core.errors import ConfigError, RunDirError, refusing
 from overlap.core.json_types import to_json_types
 from overlap.process.atomic import fsync, guarded, write_atomic
 
@@ -70,15 +70,12 @@ def load_state(folder: Path) -> RunState:
     """Read a complete checkpoint. Raises ConfigError when it is incomplete or of another format."""
     if not is_complete(folder):
         raise ConfigError("checkpoint", str(folder), "is incomplete; choose another one")
-    try:
+    errors = OSError, KeyError, TypeError, AttributeError, ValueError
+    with refusing("checkpoint", str(folder), "cannot be read", "choose another one", errors):
         stored = json.loads((folder / STATE).read_text(encoding="utf-8"))
         if stored.pop("format") != FORMAT:
             raise ConfigError("checkpoint", str(folder), f"has another format than {FORMAT}; start a new run")
         return RunState(**stored)
-    except (OSError, KeyError, TypeError, AttributeError, ValueError) as exc:
-        if isinstance(exc, ConfigError):
-            raise
-        raise ConfigError("checkpoint", str(folder), f"cannot be read ({exc}); choose another one") from exc
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 
 from overlap.core.errors import count_of, one_line
 from overlap.record.progress import change_texts, duration
-from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile
+from overlap.record.run_summary import RunExit
 
 _SHOWN = 160
 """Longest reason of an end, characters."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,36 +20,25 @@ def data_digest(prompts: Iterable[Prompt]) -> str:
     It is the same in every process, and wherever the file is: of an object with unknown contents (no dataclass,
     container or plain value), only the type counts.
     """
-    return _digest_of((p.id, list(p.token_ids), p.prefill, p.data) for p in prompts)[:16]
-
-
-def _digest_of(values: Iterable[Any]) -> str:
     digest = hashlib.sha256()
-    for value in values:
-        _add(digest, value, 0)
-    return digest.hexdigest()
+    for prompt in prompts:
+        known = prompt.id, list(prompt.token_ids), prompt.prefill, _plain(prompt.data, 0)
+        digest.update(json.dumps(known).encode())
+    return digest.hexdigest()[:16]
 
 
-def _add(digest: hashlib._Hash, value: Any, depth: int) -> None:
-    digest.update(f"{type(value).__qualname__}:".encode())
-    if value is None or isinstance(value, bool | int | float):
-        digest.update(f"{value!r};".encode())
-    elif isinstance(value, str | bytes | bytearray):
-        raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-        digest.update(f"{len(raw)};".encode())
-        digest.update(raw)
-    elif depth < _DEEPEST:
-        parts = _parts_of(value)
-        digest.update(f"{len(parts)}[".encode())
-        for part in parts:
-            _add(digest, part, depth + 1)
-
-
-def _parts_of(value: Any) -> Sequence[Any]:
-    if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, f.name) for f in fields(value) if f.compare]
-    if isinstance(value, Mapping):
-        return [part for item in value.items() for part in item]
-    if isinstance(value, set | frozenset):
-        return sorted(_digest_of([part]) for part in value)
-    return value if isinstance(value, list | tuple) else ()
+def _plain(value: Any, depth: int) -> Any:
+    """``value`` as JSON types, with the names of its types."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    kind, parts = type(value).__qualname__, list[Any]()
+    if isinstance(value, bytes | bytearray):
+        parts = [value.hex()]
+    elif depth < _DEEPEST and is_dataclass(value) and not isinstance(value, type):
+        parts = [_plain(getattr(value, f.name), depth + 1) for f in fields(value) if f.compare]
+    elif depth < _DEEPEST and isinstance(value, Mapping):
+        parts = [_plain(part, depth + 1) for item in value.items() for part in item]
+    elif depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
+        parts = [_plain(part, depth + 1) for part in value]
+        parts = sorted(parts, key=json.dumps) if isinstance(value, set | frozenset) else parts
+    return {kind: parts}

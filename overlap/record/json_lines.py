@@ -30,10 +30,17 @@ class JsonLines:
         """Append lines that ``json_line`` has made, all or none of them; nothing where there are none."""
         if not lines:
             return
-        if self._fd < 0:
-            with guarded(self.path):
+        with guarded(self.path):
+            if self._fd < 0:
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        append_whole(self._fd, self.path, lines)
+            size = os.fstat(self._fd).st_size
+            try:
+                while lines:
+                    lines = lines[os.write(self._fd, lines) :]
+            except OSError:
+                with suppress(OSError):  # the first error is the one to report
+                    os.ftruncate(self._fd, size)
+                raise
 
     def rewind(self, size: int) -> None:
         """Cut off what came after the first ``size`` bytes."""
@@ -52,36 +59,10 @@ class JsonLines:
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
-def json_bytes(value: Any) -> bytes:
-    """JSON of a value of JSON types, in UTF-8."""
-    # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
-    return _ENCODER.encode(value).encode("utf-8", "backslashreplace")
-
-
 def json_line(row: Mapping[str, Any]) -> bytes:
-    """A row of JSON types as a line."""
-    return json_bytes(row) + b"\n"
-
-
-def file_size(path: Path) -> int:
-    """Bytes in a file; 0 where there is none."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def append_whole(fd: int, path: Path, data: bytes) -> None:
-    """Append all of ``data`` to ``fd`` (opened with O_APPEND), or nothing: a partial write is cut off again."""
-    with guarded(path):
-        size = os.fstat(fd).st_size
-        try:
-            while data:
-                data = data[os.write(fd, data) :]
-        except OSError:
-            with suppress(OSError):  # not a regular file: the first error is the one to report
-                os.ftruncate(fd, size)
-            raise
+    """A row of JSON types as a line of UTF-8."""
+    # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
+    return _ENCODER.encode(row).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def whole_lines(file: Iterable[bytes], offset: int = 0) -> Iterator[tuple[int, bytes]]:
@@ -100,9 +81,7 @@ def parse_json_lines(data: bytes) -> tuple[list[Any], int]:
 def read_json_lines(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
     """Rows of the first ``size`` bytes of a file; none where there is no file. Raises OSError, ValueError."""
     try:
-        rows = parse_json_lines(path.read_bytes()[:size])[0]
-    except FileNotFoundError:
-        return []
+        rows = parse_json_lines(path.read_bytes()[:size])[0] if path.exists() else []
     except RecursionError as error:
         raise ValueError(str(error)) from error
     if not all(isinstance(row, dict) for row in rows):
@@ -114,7 +93,9 @@ def size_until(path: Path, step: int, size: int = 0) -> int:
     """Bytes of the rows before the first one of a step later than ``step``; those of the first ``size`` bytes, which
     end a line, are not looked at. Raises RunDirError.
     """
-    with guarded(path), suppress(FileNotFoundError), path.open("rb") as file:
+    if not path.exists():
+        return size
+    with guarded(path), path.open("rb") as file:
         file.seek(size)
         for offset, line in whole_lines(file, size):
             if json.loads(line)["step"] > step:

@@ -5,19 +5,24 @@ without an engine. Their lines are rows of ``SampleRows`` with a "restore" colum
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from overlap.core import Prompt, Request, Scored, Trajectory
-from overlap.core.errors import ConfigError, one_line
+from overlap.core import Finish, Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
+from overlap.core.errors import ConfigError, blaming, refusing
 from overlap.process.atomic import write_atomic
+from overlap.record.row_shapes import unpacked_bytes
 from overlap.record.sample_file import SampleFile, SampleHead
-from overlap.record.sample_restore import UNREADABLE, sample_of
 from overlap.record.sample_rows import SampleRows
+from sandbox.core.nouns import Judgement
 
 CARRIED = "carried.jsonl"
+UNREADABLE = (OSError, LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
+"""Errors that making a sample of a row raises where the row holds something else."""
+_OLDER, _KEPT = "remove its checkpoint to use an older one", "name what a run has kept"
 SampleKey = tuple[int, int]
 """Group and sample."""
 
@@ -42,12 +47,10 @@ class Carryover:
     def load(cls, folder: Path, count: int) -> Carryover:
         """Read the file of a checkpoint directory, which has ``count`` samples. Raises ConfigError."""
         path = folder / CARRIED
-        try:
+        with blaming("checkpoint"):
             rows = tuple(SampleFile(path))
-        except ConfigError as error:
-            raise _unusable("checkpoint", path, error.way_out) from error
         if len(rows) != count:
-            raise _unusable("checkpoint", path, f"has {len(rows)} of {count} samples")
+            raise ConfigError("checkpoint", str(path), f"has {len(rows)} of {count} samples; {_OLDER}")
         return cls(path, rows)
 
     def scored(self, prompt_of: Callable[[int], Prompt], at_s: float) -> tuple[Scored, ...]:
@@ -77,12 +80,13 @@ class KeptSamples:
             if head.values["split"] != "train":
                 continue
             if place in known:
-                raise _unusable("--from-rollouts", path, f"{head.values['id']} is in the file twice")
+                raise ConfigError("--from-rollouts", str(path), f"{head.values['id']} is in the file twice; {_KEPT}")
             row = file.row(head)
             if "restore" not in row:
                 break
             scored = restored(row, Prompt(row["prompt_id"], ()), 0.0, "--from-rollouts", path)
-            known[place], heads[place], data = _short(scored), head, str(row["restore"].get("data", ""))
+            known[place] = replace(scored, trajectory=_shortened(scored.trajectory), judgement=None)
+            heads[place], data = head, str(row["restore"].get("data", ""))
         else:
             if known:
                 return cls(path, data, known, heads)
@@ -96,24 +100,14 @@ class KeptSamples:
 
 def restored(row: Mapping[str, Any], prompt: Prompt, at_s: float, field: str, path: Path) -> Scored:
     """``sample_of``; raises ConfigError about ``field``."""
-    try:
+    with refusing(field, str(path), "cannot be read", _OLDER if field == "checkpoint" else _KEPT, UNREADABLE):
         return sample_of(row, prompt, at_s)
-    except UNREADABLE as error:
-        raise _unusable(field, path, f"{type(error).__name__}: {error}") from error
-
-
-def _unusable(field: str, path: Path, why: str) -> ConfigError:
-    way_out = "remove its checkpoint to use an older one" if field == "checkpoint" else "name what a run has kept"
-    return ConfigError(field, str(path), f"cannot be read ({one_line(why)}); {way_out}")
-
-
-def _short(scored: Scored) -> Scored:
-    """A sample with the data that decide whether its group is trained on, and its age: not the data to learn."""
-    return replace(scored, trajectory=_shortened(scored.trajectory), judgement=None)
 
 
 def _shortened(trajectory: Trajectory) -> Trajectory:
-    """Keep two of several sampled tokens: a response of one may have nothing in the loss (``truncated=bootstrap``)."""
+    """Keep the data that decide whether a group is trained on, and its age, not the data to learn: two of several
+    sampled tokens, since a response of one may have nothing in the loss (``truncated=bootstrap``).
+    """
     sampled = trajectory.trained
     return replace(
         trajectory,
@@ -124,3 +118,46 @@ def _shortened(trajectory: Trajectory) -> Trajectory:
         mask=b"",
         forks=tuple(map(_shortened, trajectory.forks)),
     )
+
+
+def sample_of(row: Mapping[str, Any], prompt: Prompt, at_s: float) -> Scored:
+    """The sample of a whole row that has a "restore" column; ``at_s`` is now. Raises one of UNREADABLE."""
+    if row["prompt_id"] != prompt.id:
+        raise ValueError(f"group {row['group']} was of prompt {row['prompt_id']!r}, here it is of {prompt.id!r}")
+    stored = row["restore"]
+    asked = {**stored["request"], "stop": tuple(stored["request"]["stop"])}
+    request = Request(row["group"], row["sample"], prompt, **asked)
+    judgement = Judgement.from_json(stored["judgement"]) if stored["judgement"] else None
+    if row["reward"] is not None and not math.isfinite(row["reward"]):
+        raise ValueError(f"sample {request.id} has the reward {row['reward']}")
+    queued_s, began_s, ended_s = (0.0 if t is None else t + at_s for t in stored["verified"])
+    trajectory = _trajectory_of({**row, "text": row["answer"]}, request, at_s)
+    failure, program = "".join(stored["failure"]), row["program_sha256"]
+    return Scored(trajectory, row["reward"], judgement, failure, queued_s, began_s, ended_s, program)
+
+
+def _trajectory_of(row: Mapping[str, Any], request: Request, at_s: float) -> Trajectory:
+    stored = row["restore"]
+    found = Trajectory(
+        request=request,
+        token_ids=Packed.from_base64("i", row["token_ids"]),
+        logprobs=Packed.from_base64("f", row["logprobs"]),
+        text="".join(stored["text"] or row["text"]),
+        finish=row["finish"],
+        spans=tuple(VersionSpan(*span) for span in row["versions"]),
+        started_s=stored["generated"][0] + at_s,
+        finished_s=stored["generated"][1] + at_s,
+        prompt_ids=Packed.from_base64("i", row["prompt_token_ids"]),
+        mask=unpacked_bytes(row.get("mask", "")),
+        turns=stored["turns"],
+        forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
+        failure="".join(stored["unscored"]),
+        cached_tokens=stored["cached_tokens"],
+        used=Used(*stored["used"]) if stored["used"] else None,
+    )
+    count, mask = len(found.token_ids), found.mask
+    fits = len(found.logprobs) == count == len(mask or found.token_ids) and set(mask) <= {0, 1}
+    fits = fits and all(0 <= span.start <= span.end <= count for span in found.spans)
+    if not fits or found.finish not in get_args(Finish) or not all(map(math.isfinite, found.logprobs)):
+        raise ValueError(f"tokens, logprobs, mask, spans or finish of sample {request.id} do not fit each other")
+    return found

@@ -102,15 +102,14 @@ def guest(log_path: Path, stream: TextIO | None) -> Iterator[Console]:
     What libraries log in this thread, its tasks and ``asyncio.to_thread``, goes to the log instead of to the handlers
     of their loggers, whenever those are set up. Raises RunDirError.
     """
-    with ExitStack() as undo:
-        log = _Chatter(_opened(log_path, undo))
-        undo.callback(log.close)  # a thread that logs later must not write to whatever has its descriptor then
+    with _opened(log_path) as log, _library_records():
         set_before = _LIBRARY_LOG.set(log)
-        undo.callback(_LIBRARY_LOG.reset, set_before)
-        undo.enter_context(_library_records())
         console = Console(stream, log)
-        undo.callback(_release, console, stream)
-        yield console
+        try:
+            yield console
+        finally:
+            _LIBRARY_LOG.reset(set_before)
+            console.log = console.live = None
 
 
 @contextmanager
@@ -142,10 +141,13 @@ def quiet(log_path: Path) -> Iterator[Console]:
     Undoes everything at the end, also after an exception or Ctrl-C. The console may be used afterwards.
     Raises RunDirError.
     """
-    with ExitStack() as undo:
-        log = _Chatter(_opened(log_path, undo))
-        stderr = sys.stderr
-        terminal = _terminal(undo)
+    stderr = sys.stderr
+    with _opened(log_path) as log, ExitStack() as undo:
+        console = Console(stderr, log)
+        # A stream without the descriptor is an object of the caller, which no redirection touches.
+        with suppress(OSError, ValueError):
+            if stderr is not None and stderr.fileno() == 2:
+                console.stream = undo.enter_context(_Chatter(_dup(2), owned=True))
         _flush()
         for fd in (1, 2):
             _redirect(fd, log.fileno(), undo)
@@ -153,28 +155,20 @@ def quiet(log_path: Path) -> Iterator[Console]:
         undo.enter_context(redirect_stdout(_Chatter(1)))
         undo.enter_context(redirect_stderr(_Chatter(2)))
         undo.callback(_flush)
-        console = Console(terminal, log)
-        undo.callback(_release, console, stderr)
-        yield console
+        try:
+            yield console
+        finally:
+            console.log = console.live = None
+            console.stream = stderr
 
 
-def _opened(log_path: Path, undo: ExitStack) -> int:
-    """A descriptor that appends to the log. Raises RunDirError."""
+@contextmanager
+def _opened(log_path: Path) -> Iterator[_Chatter]:
+    """The log, to be appended to. Raises RunDirError."""
     with guarded(log_path), log_path.open("ab", buffering=0) as file:
-        log_fd = _dup(file.fileno())
-    undo.callback(os.close, log_fd)
-    return log_fd
-
-
-def _terminal(undo: ExitStack) -> TextIO | None:
-    """A stream to where stderr goes at this moment."""
-    stderr = sys.stderr
-    try:
-        if stderr is None or stderr.fileno() != 2:
-            return stderr  # an object of the caller, which no redirection touches
-    except (OSError, ValueError):  # has no descriptor
-        return stderr
-    return undo.enter_context(_Chatter(_dup(2), owned=True))
+        log = _Chatter(_dup(file.fileno()), owned=True)
+    with log:  # a thread that logs later must not write to whatever has its descriptor then
+        yield log
 
 
 def _dup(fd: int) -> int:
@@ -191,11 +185,6 @@ def _redirect(fd: int, log_fd: int, undo: ExitStack) -> None:
         undo.callback(os.close, saved)
         undo.callback(os.dup2, saved, fd)
     os.dup2(log_fd, fd)
-
-
-def _release(console: Console, stream: TextIO | None) -> None:
-    console.log = console.live = None
-    console.stream = stream
 
 
 def _flush() -> None:

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap.core import equal_rewards, reaches
-from overlap.pipeline.group import DROP_REASONS
+from overlap.pipeline.assemble import DROP_REASONS
 from overlap.record.json_lines import read_json_lines
-from overlap.record.timing import NAN, Row, StepTiming, judged, mean, quantile, run_span
+from overlap.record.timing import NAN, Row, judged, mean, quantile, run_span
 from sandbox.core.nouns import Verdict
 
 if TYPE_CHECKING:
     from overlap.core import ClusterFigures, Group, NodeFigures, Scored
     from overlap.pipeline.learning import StepResult
-    from overlap.record.looplag import Lag
 
 WORST = 8
 """Nodes that a step names."""
@@ -36,9 +35,7 @@ def measure(function: Measure) -> Measure:
     return function
 
 
-def step_row(
-    result: StepResult, timing: StepTiming, *, lag: Lag | None = None, extra: Mapping[str, float] | None = None
-) -> Row:
+def step_row(result: StepResult, times: Row, *, extra: Mapping[str, float] | None = None) -> Row:
     """The flat row of a step for ``metrics.jsonl``: step, version, all measures, time/.
 
     Rewards, lengths and verdicts are over all samples of the step, those of dropped groups included: leaving those out
@@ -48,7 +45,7 @@ def step_row(
     row: Row = {"step": batch.step, "version": report.version if report else batch.version}
     for found in (function(result) for function in MEASURES):
         row |= found
-    return row | timing.row() | (lag.row() if lag else {}) | dict(extra or {})
+    return row | {f"time/{name}": value for name, value in times.items()} | dict(extra or {})
 
 
 @measure

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from overlap.core.errors import ConfigError, RunDirError, error_reason
+from overlap.core.errors import RunDirError, error_reason, refusing
 from overlap.process.atomic import descriptor_of, is_stdout, write_atomic
 from overlap.record.ownership import check_out
 
@@ -19,7 +18,12 @@ class OutFile:
 
     def __init__(self, path: Path, *, field: str = "--out", ours: str = "") -> None:
         """``ours``: see ``check_out``. Raises ConfigError for what may not be written."""
-        self.path, self._stream = path, _opened(path, field) if _is_stream(path) else None
+        self.path = path
+        self._stream: BinaryIO | None = None
+        way_out = "start what reads it first, or name another place"
+        with refusing(field, str(path), "cannot be written", way_out):
+            if descriptor_of(path) is not None or path.is_fifo() or path.is_char_device():
+                self._stream = _opened(path)
         if self._stream is None:
             check_out(path, field=field, ours=ours)
 
@@ -41,30 +45,19 @@ class OutFile:
         try:
             with self._stream as stream:
                 stream.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
-        except BrokenPipeError:
-            raise
         except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
             raise RunDirError(f"cannot write {self}: {error_reason(error)}; name another place") from error
 
     def __str__(self) -> str:
         return "standard output" if is_stdout(self.path) else str(self.path)
 
 
-def _is_stream(path: Path) -> bool:
-    try:
-        return descriptor_of(path) is not None or stat.S_IFMT(path.stat().st_mode) in (stat.S_IFIFO, stat.S_IFCHR)
-    except (OSError, ValueError):  # there is nothing yet, or a name that no file system takes
-        return False
-
-
-def _opened(path: Path, field: str) -> BinaryIO:
-    try:
-        # A pipe without a reader is not waited for; a full one is. A descriptor is written from its present offset.
-        known = descriptor_of(path)
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY) if known is None else os.dup(known)
-        os.set_blocking(fd, True)
-        os.write(fd, b"")  # refused by one that is open for reading alone
-        return os.fdopen(fd, "wb")
-    except OSError as error:
-        way_out = f"cannot be written ({error_reason(error)}); start what reads it first, or name another place"
-        raise ConfigError(field, str(path), way_out) from error
+def _opened(path: Path) -> BinaryIO:
+    # A pipe without a reader is not waited for; a full one is. A descriptor is written from its present offset.
+    known = descriptor_of(path)
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY) if known is None else os.dup(known)
+    os.set_blocking(fd, True)
+    os.write(fd, b"")  # refused by one that is open for reading alone
+    return os.fdopen(fd, "wb")

@@ -7,14 +7,15 @@ else     refused, before anything is written
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
 import re
+import shlex
+import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ from typing import Any
 import yaml
 
 from overlap.config.yaml_file import HISTORY
-from overlap.core.errors import ConfigError, error_reason
+from overlap.core.errors import ConfigError, refusing
 from overlap.core.json_types import to_json_types
 from overlap.process.atomic import guarded, is_stdout, remove_path, write_atomic
 from overlap.record.run_files import RunFile, is_partial_run_file, is_run_file
 
 HEADER = "# Written by overlap train: the configuration of the run in this directory, and its history.\n"
+_SECRET = re.compile(
+    r"(?i)((?:api[_-]?key|access[_-]?key|token|secret|password|passwd)['\"]?\s*[=: ]\s*)(?:'[^']*'|\"[^\"]*\"|\S+)"
+)
 _GLANCE_S = 0.05
 """``has_owner`` holds a lock for a moment, at most as long as this."""
 
@@ -39,31 +43,27 @@ def resolve(template: str, field: str = "run.dir") -> Path:
     name = template.replace("{time}", time.strftime("%Y%m%d-%H%M%S"))
     if unknown := re.search(r"\{\w*\}", name):
         raise ConfigError(field, template, f"{unknown.group()} has no meaning here; only {{time}} is replaced")
-    try:
+    with refusing(field, template, "is no usable path", "name another directory", (OSError, RuntimeError, ValueError)):
         path = Path(name).expanduser().absolute()
         str(path).encode("utf-8")
-        path.lstat()  # raises for a name that no file system takes
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return path
-    except (OSError, RuntimeError, ValueError) as exc:
-        raise ConfigError(field, template, f"is no usable path ({error_reason(exc)}); name another directory") from exc
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            path.lstat()  # raises for a name that no file system takes
     return path
 
 
 def check_run_dir_free(path: Path, template: str) -> None:
     """Raise ConfigError unless a new run may have ``path``. Writes nothing."""
-    try:
+    with refusing("run.dir", template, "cannot be read", "name another directory"):
         if path.is_symlink():
             raise ConfigError("run.dir", template, f"{path} is a link; name the directory itself, or a new one")
-        names = sorted(os.listdir(path))
-    except FileNotFoundError:
-        names = []
-    except OSError as exc:
-        raise ConfigError("run.dir", template, f"cannot be read ({error_reason(exc)}); name another directory") from exc
-    if holds_run(path):
-        way_out = f"{path} already holds a run; go on with it by --resume, name another directory, or put {{time}} in"
-        raise ConfigError("run.dir", template, way_out)
-    if foreign := _foreign(path, names):
+        names = sorted(os.listdir(path)) if path.exists() else []
+        if holds_run(path):
+            way_out = (
+                f"{path} already holds a run; go on with it by --resume, name another directory, or put {{time}} in"
+            )
+            raise ConfigError("run.dir", template, way_out)
+        foreign = _foreign(path, names)
+    if foreign:
         shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise ConfigError("run.dir", template, f"{path} holds files that are no run's ({shown}); name a new directory")
     nearest = next(there for there in (path, *path.parents) if os.path.lexists(there))
@@ -81,10 +81,8 @@ def find_run_file(run: str, file: RunFile, *, field: str = "run.dir", way_out: s
     ``way_out`` where the file is missing.
     """
     path = file.of(resolve(run, field))
-    try:
+    with refusing(field, run, "cannot be read", "name a run directory of yours"):
         there = path.exists()
-    except OSError as exc:
-        raise ConfigError(field, run, f"cannot be read ({exc.strerror}); name a run directory of yours") from exc
     if not there:
         near = near_runs(path.parent)
         raise ConfigError(field, run, f"{path} is missing: {f'did you mean {near[0]}?' if near else way_out}")
@@ -121,58 +119,42 @@ def claim_run_dir(template: str) -> tuple[Path, int]:
     """Make the directory, or take the one that a failed start left, for this run; returns it with its lock."""
     path = resolve(template)
     check_run_dir_free(path, template)
-    lock = take_lock(path, template, make=True)
-    try:
+    with ExitStack() as undo:
+        lock = take_lock(path, template, make=True)
+        undo.callback(os.close, lock)
         check_run_dir_free(path, template)  # another run may have come between
         _sweep(path)
-    except BaseException:
-        os.close(lock)
-        raise
+        undo.pop_all()
     return path, lock
 
 
 def take_lock(path: Path, template: str, *, make: bool = False) -> int:
     """Keep other runs out of the directory. The kernel frees the lock when the run is gone, however it ended."""
-    try:
+    with refusing("run.dir", template, "cannot be written", "name another place"):
         if make:
             path.mkdir(parents=True, exist_ok=True)
         lock = os.open(RunFile.LOG.of(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            with guarded(path):
-                raise
-        raise ConfigError("run.dir", template, f"cannot be written ({error_reason(exc)}); name another place") from exc
-    try:
-        _lock(lock)
-    except OSError as exc:
-        os.close(lock)
-        why = f"cannot be locked ({error_reason(exc)}); name another place"
-        if isinstance(exc, BlockingIOError):
-            why = f"another run is writing there; wait for its end, `overlap ctl {path} stop`, or name another place"
-        raise ConfigError("run.dir", template, f"{path}: {why}") from exc
-    return lock
+        if _locks(lock, fcntl.LOCK_EX):
+            return lock
+    os.close(lock)
+    way_out = f"another run is writing there; wait for its end, `overlap ctl {path} stop`, or name another place"
+    raise ConfigError("run.dir", template, f"{path}: {way_out}")
 
 
-def _lock(fd: int) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        time.sleep(_GLANCE_S)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _locks(fd: int, mode: int) -> bool:
+    for wait_s in (_GLANCE_S, 0.0):
+        try:
+            fcntl.flock(fd, mode | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(wait_s)
+    return False
 
 
 def has_owner(path: Path) -> bool:
     """True when a run goes on in this directory, by its lock. Raises OSError where it cannot be read."""
-    try:
-        log = os.open(RunFile.LOG.of(path), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(log)
+    with suppress(FileNotFoundError), RunFile.LOG.of(path).open("rb") as log:
+        return not _locks(log.fileno(), fcntl.LOCK_SH)
     return False
 
 
@@ -213,31 +195,47 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool =
     the mark of what the same command wrote before. Of what can be written to standard output: ``OutFile``.
     """
     kind = "folder" if folder else "file"
-    why = ""
-    try:
+    why, there = "", False
+    with refusing(field, str(out), "cannot be used", f"name another {kind}", (OSError, ValueError)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            there = out.lstat() is not None  # raises for a name that no file system takes
         if is_stdout(out):
             why = f"is standard output, and this command writes a {kind}: name one"
         elif not (out.parent.is_dir() and os.access(out.parent, os.W_OK | os.X_OK)):
             why = f"its directory cannot be written, or does not exist: make it, or name another {kind}"
-        elif _is_there(out) and (folder or not (out.is_file() and _may_replace(out, ours))):
+        elif there and (folder or not (out.is_file() and _may_replace(out, ours))):
             why = f"exists already; name another {kind}, or remove it first"
-    except (OSError, ValueError) as exc:
-        raise ConfigError(field, str(out), f"cannot be used ({exc}); name another {kind}") from exc
     if why:
         raise ConfigError(field, str(out), why)
-
-
-def _is_there(path: Path) -> bool:
-    """Raises OSError, ValueError for a name that no file system takes."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return path.lstat() is not None
-    return False
 
 
 def _may_replace(out: Path, ours: str) -> bool:
     with out.open("rb") as file:
         first = file.readline(1 << 20).decode("utf-8", "replace")
     return not first or bool(ours and ours in first)
+
+
+def history_entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Entry of the history for a start: when, after which step, by which command, with which changes."""
+    return {
+        "at": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "step": step,
+        "command": command_line(),
+        "changes": dict(changes or {}),
+    }
+
+
+def command_line() -> str:
+    """The words of ``overlap ...`` as a shell takes them, without secrets; of another program its name alone."""
+    program = Path(sys.argv[0] or "python")
+    if program.parts[-2:] not in (("bin", "overlap"), ("overlap", "cli.py")):
+        return program.name
+    return shlex.join(["overlap", *map(masked, sys.argv[1:])])
+
+
+def masked(text: str) -> str:
+    """``text`` with the values of passwords and tokens left out: ``--api-key ***``."""
+    return _SECRET.sub(r"\1***", text)
 
 
 def write_config(path: Path, cfg: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
@@ -253,12 +251,8 @@ def write_config(path: Path, cfg: Mapping[str, Any], history: list[dict[str, Any
 
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The history in a run's ``config.yaml``. Raises ConfigError when that cannot be read."""
-    file = RunFile.CONFIG.of(path)
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
-        raise ConfigError(
-            "run.dir", str(path), f"its config.yaml cannot be read ({error_reason(exc)}); mend it"
-        ) from exc
+    errors = OSError, UnicodeDecodeError, yaml.YAMLError
+    with refusing("run.dir", str(path), "its config.yaml cannot be read", "mend it", errors):
+        tree = yaml.safe_load(RunFile.CONFIG.of(path).read_text(encoding="utf-8"))
     found = tree.get(HISTORY) if isinstance(tree, dict) else None
     return [dict(entry) for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []

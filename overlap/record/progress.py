@@ -62,10 +62,6 @@ class Progress:
         self.console.note(text)
         self._show(text)
 
-    def report_line(self, text: str) -> None:
-        """Print a line, above the bar if there is one."""
-        self.console.print(text)
-
     def live(self, text: str) -> None:
         """Show progress within a step, e.g. "verified 31/64": on a terminal only, and cheap to call often."""
         if self._bar is not None and self._clock() - self._shown_s >= self.LIVE_S:
@@ -197,7 +193,6 @@ def final_table(summary: Mapping[str, Any]) -> str:
         ("idle", f"generator {_f(timing['generator_idle_share'], '.0%')}, "
                  f"learner {_f(timing['learner_idle_share'], '.0%')}"),
         ("throughput", f"{_f(timing['tokens_per_s'], ',.0f')} tok/s, {_f(timing['samples_per_s'], '.1f')} samples/s"),
-        ("loop lag", f"p99 {_f(summary['loop_lag_ms'].get('p99'), '.1f')} ms"),
         *_request_rows(summary.get("requests") or {}),
         *_policy_rows(summary.get("policy") or {}, str(summary["run_dir"])),
         *(("went back", line) for line in summary.get("restarts") or ()),

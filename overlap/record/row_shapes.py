@@ -161,7 +161,7 @@ class BulkRow(TokenRow, total=False):
     compile_log: str
     forks: list[ForkRow]
     restore: dict[str, Any]
-    """See ``sample_restore``."""
+    """See ``sample_rows``."""
 
 
 def unpacked_ints(text: str) -> array[int]:
@@ -191,7 +191,7 @@ PACKED_COLUMNS: Mapping[str, Callable[[str], Sequence[float]]] = {
 """The columns with a number for each token, as base64, and how each is unpacked. All but that of the prompt have a
 number for each of ``token_ids``.
 """
-HEADS, GROUPS = TypeAdapter(list[HeadRow]), TypeAdapter(list[GroupRow])
+HEAD, GROUPS = TypeAdapter(HeadRow), TypeAdapter(list[GroupRow])
 STEPS, SUMMARY, BULK = TypeAdapter(list[StepRow]), TypeAdapter(SummaryFile), TypeAdapter(BulkRow)
 
 

@@ -1,18 +1,44 @@
-"""The figures of a whole run as types: what ``overlap.train`` returns and ``summary.json`` holds."""
+"""The figures of a whole run as types: what ``overlap.train`` returns and ``summary.json`` holds; the ends of a run."""
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from enum import StrEnum
+from typing import Any, NotRequired, TypedDict
 
 
-class RewardFigures(TypedDict):
-    """Mean rewards of the first and the last ``window`` steps, their difference and their quotient."""
+class RunExit(StrEnum):
+    """An end of a run, by the words that ``exit`` of its summary begins with, and what follows from it. A detail may
+    follow the words ("error: the engine died").
+    """
 
-    window: int
-    first: float
-    last: float
-    gain: float
-    ratio: float
+    in_order: bool
+    """True when the run did what it was asked to, and has not failed."""
+    measured: bool
+    """True when the evaluation of its end was made."""
+    complete: bool
+    """True when nothing is left to be trained."""
+
+    FINISHED = "finished", True, True, True
+    ALL_SOLVED = "all prompts solved", True, True, True
+    DRAINED = "drained", True, True, False
+    BY_CALLBACK = "stopped by callback", True, True, False
+    STOPPED = "stopped", True, False, False
+    INTERRUPTED = "interrupted", False, False, False
+    ERROR = "error", False, False, False
+
+    def __new__(cls, words: str, in_order: bool, measured: bool, complete: bool) -> RunExit:
+        member = str.__new__(cls, words)
+        member._value_ = words
+        member.in_order, member.measured, member.complete = in_order, measured, complete
+        return member
+
+    @classmethod
+    def of(cls, text: str) -> RunExit:
+        """The member that ``text`` begins with, the longest. Raises ValueError where none is."""
+        found = [member for member in cls if text.startswith(member)]
+        if not found:
+            raise ValueError(f"{text!r} is no end of a run; ends begin with {', '.join(cls)}")
+        return max(found, key=len)
 
 
 class ChangeFigures(TypedDict):
@@ -22,12 +48,6 @@ class ChangeFigures(TypedDict):
     low: float
     high: float
     problems: int
-
-
-class PassAtK(ChangeFigures):
-    """pass@k."""
-
-    k: int
 
 
 class EvaluationFigures(ChangeFigures):
@@ -42,7 +62,8 @@ class EvaluationFigures(ChangeFigures):
     tokens_mean: float
     temperature: float | None
     seconds: float
-    pass_at_k: NotRequired[PassAtK]
+    pass_at_k: NotRequired[dict[str, float]]
+    """The figures of a change, and "k"."""
     step: NotRequired[int]
     """The step after which it was made; missing before the first."""
 
@@ -56,40 +77,6 @@ class Evaluations(TypedDict):
     best: EvaluationFigures | None
     """Figures of the policy in ``policy-best/``."""
     during: list[EvaluationFigures]
-
-
-class PromptFigures(TypedDict):
-    """Prompts of each split, and how many are left out as solved where ``data.drop_solved`` is set."""
-
-    train: int
-    heldout: int
-    solved: NotRequired[int]
-
-
-class LeftOutFigures(TypedDict):
-    """Rows of the data that are left out for one reason: how many, and where and why the first is."""
-
-    count: int
-    first: str
-    detail: str
-
-
-class SplitFigures(TypedDict):
-    """Rows of a split, and by reason the rows that are left out."""
-
-    rows: int
-    left_out: dict[str, LeftOutFigures]
-
-
-class HardwareFigures(TypedDict):
-    """The machine."""
-
-    cpu: str
-    cores: int
-    """Cores that this process may use."""
-    memory_gib: float
-    gpus: list[str]
-    kernel: str
 
 
 class PolicyFigures(TypedDict, total=False):
@@ -122,14 +109,14 @@ class RunSummary(TypedDict):
     """Steps taken, before a resumption too."""
     seconds: float
     """Wall time."""
-    reward: RewardFigures
+    reward: dict[str, float]
+    """Means of the "first" and the "last" ``window`` steps, their difference "gain" and their quotient "ratio"."""
     pass_at_1: NotRequired[Evaluations]
     """On held-out problems whose rewards are 0 or 1."""
     heldout_reward: NotRequired[Evaluations]
     """The same of the mean reward, in the place of ``pass_at_1``, where rewards have other values."""
     timing: dict[str, float]
     """Medians over the steps, s, and shares."""
-    loop_lag_ms: dict[str, float]
     warnings: list[str]
     """Warnings from the run's figures, each with a way out (``docs/look.md``)."""
     requests: dict[str, dict[str, int]]
@@ -137,11 +124,13 @@ class RunSummary(TypedDict):
     totals: dict[str, int]
     """Samples, tokens, groups kept and dropped."""
     versions: dict[str, str]
-    hardware: HardwareFigures
+    hardware: dict[str, Any]
+    """The machine: "cpu", "cores" that this process may use, "memory_gib", the list "gpus", "kernel"."""
     run_dir: str
-    prompts: PromptFigures
-    data: dict[str, SplitFigures]
-    """By split."""
+    prompts: dict[str, int]
+    """Prompts of "train" and "heldout", and how many are left out as "solved" where ``data.drop_solved`` is set."""
+    data: dict[str, dict[str, Any]]
+    """By split, its "rows", and by reason those "left_out": their count, and where and why the first is."""
     policy: PolicyFigures
     restarts: list[str]
     """A line for each time that the run went back to a checkpoint."""

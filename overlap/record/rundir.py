@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from overlap.core.json_types import to_json_types
 from overlap.process.atomic import settle_path, write_atomic
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
-from overlap.record.command_line import command_line
-from overlap.record.json_lines import JsonLines, file_size, json_line, size_until
-from overlap.record.metrics import worst_nodes_line
-from overlap.record.metrics_file import MetricsFile
+from overlap.record.json_lines import JsonLines, size_until
 from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
-
-if TYPE_CHECKING:
-    from overlap.core import ClusterFigures
 
 
 class RunDir:
@@ -49,10 +43,10 @@ class RunDir:
         self.best = RunFile.BEST.of(path)
         self.failures = WriteFailures()
         self._lock = lock
-        self._rows = MetricsFile(path)
-        self._samples = JsonLines(self.trajectories)
-        self._groups = JsonLines(self.groups)
-        self._nodes = JsonLines(self.nodes)
+        lines = RunFile.METRICS, RunFile.TRAJECTORIES, RunFile.GROUPS, RunFile.NODES
+        self._lines = {file: JsonLines(file.of(path)) for file in lines}
+        self._late: list[Mapping[str, Any]] = []
+        """Rows of metrics.jsonl that could not be written yet."""
 
     @classmethod
     def create(cls, template: str, cfg: Mapping[str, Any]) -> RunDir:
@@ -61,11 +55,10 @@ class RunDir:
         Raises ConfigError when the place is taken or cannot be written, RunDirError when the disk is full.
         """
         path, lock = ownership.claim_run_dir(template)
-        try:
-            ownership.write_config(path, cfg, [_entry(0)])
-        except BaseException:
-            os.close(lock)
-            raise
+        with ExitStack() as undo:
+            undo.callback(os.close, lock)
+            ownership.write_config(path, cfg, [ownership.history_entry(0)])
+            undo.pop_all()
         return cls(path, lock)
 
     @classmethod
@@ -84,11 +77,15 @@ class RunDir:
         """
         self.settle()
         last = state.step or -1  # the evaluation before a first step is made again
-        self._rows.rewind(last)
-        # The evaluation of a run that had ended, and now goes on, is behind its last checkpoint.
-        self._samples.rewind(size_until(self.trajectories, last, state.trajectories_offset))
-        self._groups.rewind(size_until(self.groups, last, state.groups_offset))
-        self._nodes.rewind(size_until(self.nodes, state.step))
+        self._late.clear()
+        for file, step, size in (
+            (RunFile.METRICS, last, 0),
+            # The evaluation of a run that had ended, and now goes on, is behind its last checkpoint.
+            (RunFile.TRAJECTORIES, last, state.trajectories_offset),
+            (RunFile.GROUPS, last, state.groups_offset),
+            (RunFile.NODES, state.step, 0),
+        ):
+            self._lines[file].rewind(size_until(file.of(self.path), step, size))
 
     def settle(self) -> None:
         """Repair policies that a kill or an interrupted save left between two names. Raises RunDirError."""
@@ -99,43 +96,33 @@ class RunDir:
         """Write into ``config.yaml`` that the run goes on after ``step`` with ``cfg``, and what of it is changed:
         field -> {was, is}. Raises ConfigError when its history cannot be read, RunDirError.
         """
-        ownership.write_config(self.path, cfg, [*ownership.read_history(self.path), _entry(step, changes)])
+        history = [*ownership.read_history(self.path), ownership.history_entry(step, changes)]
+        ownership.write_config(self.path, cfg, history)
 
     @property
     def offsets(self) -> dict[str, int]:
         """Bytes in the files of lines, as the fields of a RunState."""
-        return {
-            "metrics_offset": file_size(self.metrics),
-            "trajectories_offset": file_size(self.trajectories),
-            "groups_offset": file_size(self.groups),
-        }
+        files = {"metrics": self.metrics, "trajectories": self.trajectories, "groups": self.groups}
+        return {f"{name}_offset": path.stat().st_size if path.exists() else 0 for name, path in files.items()}
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Write the row of a step (``row["step"]``) to metrics.jsonl, behind rows that could not be written before."""
         self.failures.step = int(row["step"])
-        self._rows.add(row)
+        self._late.append(row)
         self._write_rows()
 
     def _write_rows(self) -> None:
         with self.failures.tolerate_write_errors(RunFile.METRICS):
-            self._rows.flush()
+            while self._late:
+                self._lines[RunFile.METRICS].append(self._late[0])
+                del self._late[0]
             self.failures.recovered(str(RunFile.METRICS))
 
-    def nodes_of(self, step: int, figures: ClusterFigures) -> None:
-        """Write the figures of a cluster's nodes in a step to nodes.jsonl, with the names of the worst nodes."""
-        with self.failures.tolerate_write_errors(RunFile.NODES):
-            self._nodes.append(worst_nodes_line(step, figures))
-
-    def add_samples(self, lines: Iterable[bytes]) -> None:
-        """Write lines of trajectories.jsonl (``SampleRows``)."""
-        with self.failures.tolerate_write_errors(RunFile.TRAJECTORIES):
-            for line in lines:
-                self._samples.append_lines(line)
-
-    def add_groups(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write rows of groups.jsonl."""
-        with self.failures.tolerate_write_errors(RunFile.GROUPS):
-            self._groups.append_lines(b"".join(map(json_line, rows)))
+    def append(self, file: RunFile, rows: Iterable[bytes]) -> None:
+        """Write rows, of ``json_line``, to trajectories.jsonl, groups.jsonl or nodes.jsonl."""
+        with self.failures.tolerate_write_errors(file):
+            for row in rows:
+                self._lines[file].append_lines(row)
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, and rows of metrics that could not be written before."""
@@ -146,22 +133,9 @@ class RunDir:
     def close(self) -> None:
         """Close the files; safe to call twice."""
         self._write_rows()
-        parts: list[tuple[object, JsonLines | MetricsFile]] = [(RunFile.METRICS, self._rows)]
-        parts += [(RunFile.TRAJECTORIES, self._samples), (RunFile.GROUPS, self._groups)]
-        parts += [(RunFile.NODES, self._nodes)]
-        for name, part in parts:
-            with self.failures.tolerate_write_errors(name):
-                part.close()
+        for file, lines in self._lines.items():
+            with self.failures.tolerate_write_errors(file):
+                lines.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Entry of the history for a start: when, after which step, by which command, with which changes."""
-    return {
-        "at": time.strftime("%Y-%m-%d %H:%M:%S %z"),
-        "step": step,
-        "command": command_line(),
-        "changes": dict(changes or {}),
-    }

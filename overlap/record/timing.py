@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,50 +62,22 @@ def mean(values: Iterable[float]) -> float:
     return math.fsum(listed) / len(listed) if listed else NAN
 
 
-@dataclass(frozen=True, slots=True)
-class StepTiming:
-    """Parts of a step's wall time. Undefined ratios (nothing was generated or verified) are NaN."""
-
-    step_s: float
-    """s: length of the step, from the end of the last one, or of its evaluation, to the end of its parity check."""
-    generate_s: float
-    """s: first request started to last token."""
-    reward_s: float
-    """s: union of the times at which at least one sample was being verified."""
-    exposed_reward_s: float
-    """s: last token to last verdict, 0 if the last verdict came first. The reward time that nothing hid."""
-    overlap_efficiency: float
-    """(generate_s + reward_s - wall) / min(generate_s, reward_s), wall = first request to last verdict or token.
-
-    1: the shorter of the two is fully hidden; 0: one after the other, or with pauses between them.
-    """
-    generator_idle_share: float
-    """Share of the step, 0 to 1, during which no request ran: 1 - union(engine spans in the step) / step_s."""
-    learner_idle_share: float
-    """Share of the step, 0 to 1, outside the learner's step: 1 - learn span in the step / step_s."""
-    learn_s: float
-    """s: length of the learner's step."""
-    sync_s: float
-    """s: publish to loaded, the engine's pause included."""
-    parity_s: float
-    """s: the check that follows it, of the engine's log-probs against the learner's."""
-    samples_per_s: float
-    """1/s: samples of the step / step_s."""
-    tokens_per_s: float
-    """1/s: response tokens of the step / step_s."""
-    decode_tokens_per_s: float
-    """1/s: response tokens of the step / generate_s. Comparable with a bare engine on the same requests."""
-
-    def row(self) -> Row:
-        """The fields as ``time/...``."""
-        return {f"time/{f.name}": float(getattr(self, f.name)) for f in fields(self)}
+TIMINGS = (
+    *("step_s", "generate_s", "reward_s", "exposed_reward_s", "overlap_efficiency"),
+    *("generator_idle_share", "learner_idle_share", "learn_s", "sync_s", "parity_s"),
+    *("samples_per_s", "tokens_per_s", "decode_tokens_per_s"),
+)
+"""Figures of ``step_times``."""
 
 
-def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence[Span] | None = None) -> StepTiming:
-    """Timing of a step: all samples of its batch count, those of dropped groups too.
+def step_times(result: StepResult, step_span: Span, engine_spans: Sequence[Span]) -> Row:
+    """Parts of a step's wall time by name, s, 1/s and shares from 0 to 1; all samples of its batch count, those of
+    dropped groups too. NaN for a ratio of nothing. ``docs/metrics.md`` says what each is.
 
-    ``engine_spans`` is when the engine worked for any step (by default, for these samples): with ``max_staleness`` >= 1
-    the engine is busy with later batches while this one is learned from.
+    overlap_efficiency = (generate_s + reward_s - wall) / min(generate_s, reward_s), with wall from the first request to
+    the last verdict or token. An idle share is 1 - (union of the spans in the step) / step_s. ``engine_spans`` is when
+    the engine worked for any step: with ``max_staleness`` >= 1 it is busy with later batches while this one is learned
+    from. decode_tokens_per_s, over generate_s, compares with a bare engine on the same requests.
     """
     samples = result.batch.all_samples
     tokens = sum(s.trajectory.sampled for s in samples)
@@ -117,23 +88,25 @@ def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence
     verdict_s = max((end for _, end in verified), default=0.0)
     step_s, generate_s, reward_s = step_span[1] - step_span[0], token_s - first_s, union_s(verified)
     hidden_s = generate_s + reward_s - (max(token_s, verdict_s) - first_s)
-    busy_s = union_s(clip(generated if engine_spans is None else engine_spans, step_span))
-    learning_s = union_s(clip([result.learn_span], step_span))
-    return StepTiming(
-        step_s=step_s,
-        generate_s=generate_s,
-        reward_s=reward_s,
-        exposed_reward_s=max(0.0, verdict_s - token_s),
-        overlap_efficiency=_ratio(max(0.0, hidden_s), min(generate_s, reward_s)),
-        generator_idle_share=_ratio(step_s - busy_s, step_s),
-        learner_idle_share=_ratio(step_s - learning_s, step_s),
-        learn_s=result.learn_span[1] - result.learn_span[0],
-        sync_s=result.sync_span[1] - result.sync_span[0],
-        parity_s=result.parity_span[1] - result.parity_span[0],
-        samples_per_s=_ratio(len(samples), step_s),
-        tokens_per_s=_ratio(tokens, step_s),
-        decode_tokens_per_s=_ratio(tokens, generate_s),
+    busy_s, learning_s = (union_s(clip(spans, step_span)) for spans in (engine_spans, [result.learn_span]))
+    learn_s, sync_s, parity_s = (
+        end - start for start, end in (result.learn_span, result.sync_span, result.parity_span)
     )
+    return {
+        "step_s": step_s,
+        "generate_s": generate_s,
+        "reward_s": reward_s,
+        "exposed_reward_s": max(0.0, verdict_s - token_s),
+        "overlap_efficiency": _ratio(max(0.0, hidden_s), min(generate_s, reward_s)),
+        "generator_idle_share": _ratio(step_s - busy_s, step_s),
+        "learner_idle_share": _ratio(step_s - learning_s, step_s),
+        "learn_s": learn_s,
+        "sync_s": sync_s,
+        "parity_s": parity_s,
+        "samples_per_s": _ratio(len(samples), step_s),
+        "tokens_per_s": _ratio(tokens, step_s),
+        "decode_tokens_per_s": _ratio(tokens, generate_s),
+    }
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -1,112 +1,145 @@
-"""The timeline of a run: spans of each step in a lane per stage, an arrow along each sample, counters, a line per step.
+"""The timeline of a run that Perfetto and chrome://tracing open: the spans of each step, in a lane per stage.
 
-    generate ──▶ verify ──▶ learn      the arrow of a sample; it ends where the sample does
-    counters   samples generating and verifying as they were, tokens/s of a step, leases and waiting steps at its end
-
-Of a long run every step is drawn until the file has ``WINDOW_BYTES``, then every second one until it has twice that,
-every fourth one until three times, and so on: it grows by the logarithm of the number of steps, and a run that is
-resumed goes on in the same way.
+The file is Chrome's JSON array of events, whose closing bracket may be missing: events are appended, and ``close`` adds
+the bracket. Of a long run every step is drawn until the file has ``WINDOW_BYTES``, then every second one until it has
+twice that, every fourth one until three times, and so on: it grows by the logarithm of the number of steps, and a run
+that is resumed goes on in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overlap.core.json_types import to_json_types
+from overlap.record.json_lines import JsonLines
 from overlap.record.timing import judged, run_span
-from overlap.record.trace_file import DrawnSpan, TraceFile
 
 if TYPE_CHECKING:
-    from overlap.core import ClusterFigures, Group, Scored, Trajectory
+    from overlap.core import Group
     from overlap.pipeline.learning import StepResult
-    from overlap.record.traffic import Level
 
+STAGES = ("generate", "verify", "collect", "learn", "load", "evaluate")
 WINDOW_BYTES = 16 << 20
-_SAMPLES_MAX = 1_000_000
-"""Samples that a group has at most, for the numbers of flows."""
+ROWS = 100_000
+"""Row numbers that a lane has: a thread id is lane * ROWS + row, because Perfetto wants them unique in the file."""
 
 
-class Tracer(TraceFile):
-    """Draws finished steps."""
+class Tracer:
+    """Draws finished steps. May be used from any thread, one call at a time.
 
-    _ended_s: float | None = None
-    """Time at which the step before ended."""
+    Spans of one lane that overlap in time get different rows: of the rows that were free when the span began, the
+    one whose last span ended latest. Given in the order of their ends, they need no more rows than were open at once.
+    """
 
-    def draws(self, step: int) -> bool:
-        """True when the file has room for this step."""
-        return step % (1 << self.position[0] // WINDOW_BYTES) == 0
+    def __init__(self, path: Path, *, origin_s: float | None = None, after: tuple[int, float] | None = None) -> None:
+        """``origin_s`` is time zero of the trace. The first flush makes the file.
 
-    def step(self, result: StepResult, nodes: ClusterFigures | None = None, levels: Iterable[Level] = ()) -> None:
-        """All spans of a finished step: its samples, the learner's step, the weight sync (publish to loaded), and in
-        the lane "collect" its groups, from the first verdict to the last. ``nodes`` says how well their clocks are
-        known, ``levels`` how many samples were on their way since the step before.
+        ``after``: go on with the file of an earlier run, from ``position`` as it was then; its time goes on, too. What
+        began before that is left out: its rows are taken.
         """
-        began_s, self._ended_s = self._ended_s, result.parity_span[1]
-        if not self.draws(result.batch.step):
-            return
+        self._file, self._began, self._closed = JsonLines(path), False, False
+        self._origin_s = time.monotonic() if origin_s is None else origin_s
+        self._pending: list[str] = []
+        self._rows: dict[str, list[float]] = {}
+        """By lane, the end of each row's last span."""
+        self.position = (0, 0.0)
+        """Bytes written, the closing bracket left out, and the end of the last span, µs: for a checkpoint."""
+        self._first_s = -math.inf
+        if after and after[0] and path.is_file() and path.stat().st_size >= after[0]:
+            self.position = after
+            self._first_s = self._origin_s
+            self._origin_s -= after[1] / 1e6
+
+    def step(self, result: StepResult) -> None:
+        """All spans of a finished step: its samples, the learner's step, the weight sync (publish to loaded), and in
+        the lane "collect" its groups, from the first verdict to the last. Raises RunDirError.
+        """
         batch, report = result.batch, result.report
-        errors_s = {node.node: node.error_s for node in nodes.nodes} if nodes else {}
-        ways = self._samples(batch.all_samples, errors_s)
+        if batch.step % (1 << self.position[0] // WINDOW_BYTES):
+            return
+        for made in sorted((s.trajectory for s in batch.all_samples), key=lambda t: t.finished_s):
+            args = {"prompt": made.request.prompt.id, "tokens": made.sampled, "finish": made.finish}
+            self.span("generate", made.started_s, made.finished_s, made.id, **args)
+        for scored in sorted(judged(batch.all_samples), key=lambda s: s.finished_s):
+            verdict, node = scored.failure, ""
+            if scored.judgement:
+                verdict, node = str(scored.judgement.verdict), scored.judgement.node
+            self.span("verify", *run_span(scored), scored.id, reward=scored.reward, verdict=verdict, node=node)
         for group in sorted((g for g in (*batch.groups, *batch.dropped) if judged(g.samples)), key=_completed_s):
             first_s = min(s.finished_s for s in judged(group.samples))
-            args = {"rewards": group.rewards, "dropped": group.dropped}
-            self.span("collect", first_s, _completed_s(group), f"group {group.id}", **args)
+            self.span("collect", first_s, _completed_s(group), f"group {group.id}", dropped=group.dropped)
         if report:
-            learned = self.span("learn", *result.learn_span, f"step {batch.step}", groups=len(batch.groups))
+            self.span("learn", *result.learn_span, f"step {batch.step}", groups=len(batch.groups))
             self.span("load", *result.sync_span, f"version {report.version}")
             self.span("load", *result.parity_span, f"parity of version {report.version}", gap=result.parity)
-            for scored in batch.samples if learned else ():
-                ways[scored.id].append(learned)
-        for scored in batch.all_samples:
-            number = scored.trajectory.request.group * _SAMPLES_MAX + scored.trajectory.request.sample
-            self.flow(number, [span for span in ways[scored.id] if span is not None])
-        self._counters(result, began_s, levels)
         self.flush()
 
-    def _samples(self, samples: Sequence[Scored], errors_s: Mapping[str, float]) -> dict[str, list[DrawnSpan | None]]:
-        """Draw how each sample was made and judged; returns its spans."""
-        ways: dict[str, list[DrawnSpan | None]] = {}
-        for scored in sorted(samples, key=lambda s: s.trajectory.finished_s):
-            ways[scored.id] = [self._generated(scored.trajectory)]
-        for scored in sorted(judged(samples), key=lambda s: s.finished_s):
-            ways[scored.id].append(self._verified(scored, errors_s))
-        return ways
+    def span(self, stage: str, start_s: float, end_s: float, name: str, **args: Any) -> None:
+        """Draw something that took from ``start_s`` to ``end_s`` (time.monotonic()); ``args`` show when it is clicked.
+        ``flush`` writes it.
+        """
+        if start_s < self._first_s:
+            return
+        tid = self._row(stage, start_s, end_s)
+        begin_us, end_us = (round((at_s - self._origin_s) * 1e6, 1) for at_s in (start_s, end_s))
+        self.position = self.position[0], max(self.position[1], end_us)
+        duration = max(0.0, round(end_us - begin_us, 1))
+        self._event(ph="X", name=name, cat=stage, ts=begin_us, dur=duration, tid=tid, args=to_json_types(args))
 
-    def _generated(self, trajectory: Trajectory) -> DrawnSpan | None:
-        args: dict[str, Any] = {
-            "prompt": trajectory.request.prompt.id,
-            "tokens": trajectory.sampled,
-            "finish": trajectory.finish,
-            "versions": [span.version for span in trajectory.spans],
-        }
-        if (used := trajectory.used) is not None:
-            args |= {"turns": used.turns, "branches": len(trajectory.branches)}
-        return self.span("generate", trajectory.started_s, trajectory.finished_s, trajectory.id, **args)
+    def flush(self) -> None:
+        """Write what is pending. Raises RunDirError; then the spans are lost."""
+        events, self._pending = self._pending, []
+        if not events:
+            return
+        size, last_us = self.position
+        if not self._began:
+            self._file.rewind(size)
+            self._began = True
+        data = (b",\n" if size else b"[\n") + ",\n".join(events).encode()
+        self._file.append_lines(data)
+        self.position = size + len(data), last_us
 
-    def _verified(self, scored: Scored, errors_s: Mapping[str, float]) -> DrawnSpan | None:
-        args: dict[str, Any] = {
-            "reward": scored.reward,
-            "verdict": str(scored.judgement.verdict) if scored.judgement else scored.failure,
-            "queue_s": scored.started_s - scored.queued_s,
-        }
-        began_s, ended_s = run_span(scored)
-        if scored.judgement and (node := scored.judgement.node):
-            args |= {"node": node, "back_s": scored.finished_s - ended_s, "clock_error_s": errors_s.get(node)}
-        return self.span("verify", began_s, ended_s, scored.id, **args)
+    def close(self) -> None:
+        """Flush, end the file and close it; safe to call twice. Raises RunDirError."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.flush()
+            if self._began:
+                self._file.append_lines(b"\n]\n")
+        finally:
+            self._file.close()
 
-    def _counters(self, result: StepResult, began_s: float | None, levels: Iterable[Level]) -> None:
-        ended_s, batch = result.parity_span[1], result.batch
-        for level in levels:
-            self.counter("samples", level.at_s, generating=level.generating, verifying=level.verifying)
-        if began_s is None:
-            began_s = min((s.trajectory.started_s for s in batch.all_samples), default=ended_s)
-        if batch.groups and ended_s > began_s:  # else it may last a moment
-            tokens = sum(s.trajectory.sampled for s in batch.all_samples)
-            self.counter("tokens/s", began_s, value=round(tokens / (ended_s - began_s), 1))
-        if (loop := result.loop) is not None:
-            self.counter("leases", ended_s, out=loop.leases_out, allowed=loop.leases_allowed)
-            self.counter("steps waiting", ended_s, value=loop.steps_waiting)
-        self.mark(f"step {batch.step}", ended_s)
+    def _row(self, stage: str, start_s: float, end_s: float) -> int:
+        """The thread id of a row that is free. A lane is a process to Perfetto, so that its rows fold together."""
+        lane = STAGES.index(stage) + 1
+        if stage not in self._rows:
+            self._rows[stage] = []
+            self._meta("process_name", lane * ROWS, name=stage)
+            self._meta("process_sort_index", lane * ROWS, sort_index=lane)
+        ends: list[float] = self._rows[stage]
+        free: Sequence[int] = [row for row, end in enumerate(ends) if end <= start_s]
+        if free:
+            row = max(free, key=lambda r: ends[r])
+        else:
+            row = len(ends)
+            ends.append(end_s)
+            self._meta("thread_name", lane * ROWS + row, name=stage if row == 0 else f"{stage} {row + 1}")
+            self._meta("thread_sort_index", lane * ROWS + row, sort_index=row)
+        ends[row] = max(ends[row], end_s)
+        return lane * ROWS + row
+
+    def _meta(self, what: str, tid: int, **args: Any) -> None:
+        self._event(ph="M", name=what, tid=tid, args=args)
+
+    def _event(self, *, tid: int, **event: Any) -> None:
+        self._pending.append(json.dumps({**event, "pid": tid // ROWS, "tid": tid}))
 
 
 def _completed_s(group: Group) -> float:

@@ -5,23 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from overlap.core import ClusterFigures, Generator, Part, Request, Scored, Trajectory, Verifier
 
 Span = tuple[float, float]
-LEVEL_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """Samples in the generator and in the verifier, waiting for it or not, from ``at_s`` on (time.monotonic())."""
-
-    at_s: float
-    generating: int
-    verifying: int
 
 
 class Traffic:
@@ -34,7 +23,6 @@ class Traffic:
         self._show = show
         self._asleep, self._busy_since_s = False, 0.0
         self._spans: list[Span] = []
-        self._levels: list[Level] = []
         self._generator: Generator | None = None
         self._verifier: Verifier | None = None
         self._moved_before = 0
@@ -64,27 +52,18 @@ class Traffic:
         self._change(asleep=asleep)
 
     def _change(self, generating: int = 0, verifying: int = 0, *, asleep: bool | None = None) -> None:
-        at_s, was_busy = time.monotonic(), self._busy
+        was_busy = self._busy
         self.generating += generating
         self.verifying += verifying
         self._asleep = self._asleep if asleep is None else asleep
         if self._busy and not was_busy:
-            self._busy_since_s = at_s
+            self._busy_since_s = time.monotonic()
         if was_busy and not self._busy:
-            self._spans.append((self._busy_since_s, at_s))
-        if asleep is None:
-            if self._levels and at_s - self._levels[-1].at_s < LEVEL_S:
-                at_s = self._levels.pop().at_s  # levels that hold for less are not kept apart
-            self._levels.append(Level(at_s, self.generating, self.verifying))
+            self._spans.append((self._busy_since_s, time.monotonic()))
 
     @property
     def _busy(self) -> bool:
         return self.generating > 0 and not self._asleep
-
-    def pop_levels(self) -> list[Level]:
-        """Numbers of samples on their way, since the last call."""
-        levels, self._levels = self._levels, []
-        return levels
 
     def pop_engine_spans(self) -> list[Span]:
         """Spans in which the engine was busy, since the last call; a span that is still open is cut now."""

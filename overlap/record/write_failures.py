@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from overlap.core.errors import RunDirError, count_of, error_reason
-
-
-@dataclass
-class WriteFailure:
-    """A file that was not written ``times`` times, first at step ``step``."""
-
-    name: str
-    reason: str
-    step: int
-    times: int = 1
-
-    def __str__(self) -> str:
-        when = f"from step {self.step} on" if self.step else "from the start on"
-        return f"{self.name} ({self.reason}; {count_of(self.times, 'time')} {when})"
 
 
 class WriteFailures:
@@ -29,15 +14,16 @@ class WriteFailures:
     def __init__(self) -> None:
         self.step = 0
         """The step whose files are being written."""
-        self._found: dict[str, WriteFailure] = {}
         self.report_line: Callable[[str], None] = lambda line: None
         """Gets lines for a person."""
+        self._found: dict[str, tuple[str, int, int]] = {}
+        """By file, the reason, the step of its first failure, and how often it failed."""
 
     def report_to(self, report_line: Callable[[str], None]) -> None:
         """From here on call ``report_line`` when a file fails for the first time; those before are reported now."""
         self.report_line = report_line
-        for failure in self._found.values():
-            self._report(failure)
+        for name, (reason, _, _) in self._found.items():
+            self._report(name, reason)
 
     @contextmanager
     def tolerate_write_errors(self, name: object) -> Iterator[None]:
@@ -50,19 +36,20 @@ class WriteFailures:
 
     def add(self, name: str, reason: str) -> None:
         """Note that the file ``name`` was not written, for ``reason``."""
-        if name in self._found:
-            self._found[name].times += 1
-            return
-        self._found[name] = WriteFailure(name, reason, self.step)
-        self._report(self._found[name])
+        if name not in self._found:
+            self._report(name, reason)
+        reason, step, times = self._found.get(name, (reason, self.step, 0))
+        self._found[name] = reason, step, times + 1
 
     def recovered(self, name: str) -> None:
         """Note that what was missing of ``name`` has been written after all."""
-        if self._found.pop(name, None) is not None:
+        if self._found.pop(name, None):
             self.report_line(f"{name} is written again, and nothing of it is missing")
 
-    def _report(self, failure: WriteFailure) -> None:
-        self.report_line(f"{failure.name} is not being written: {failure.reason}; the run goes on without it")
+    def _report(self, name: str, reason: str) -> None:
+        self.report_line(f"{name} is not being written: {reason}; the run goes on without it")
 
     def __iter__(self) -> Iterator[str]:
-        return map(str, tuple(self._found.values()))
+        for name, (reason, step, times) in list(self._found.items()):
+            when = f"from step {step} on" if step else "from the start on"
+            yield f"{name} ({reason}; {count_of(times, 'time')} {when})"

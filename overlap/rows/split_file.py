@@ -6,12 +6,13 @@ JSONL with rows {id, passes, samples, split, source}: the id of a row, how often
 
 from __future__ import annotations
 
+import io
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from overlap.rows.row import DUPLICATE, SourceRow, Unusable
-from overlap.rows.sources import Rows, first_row, source_rows
+from overlap.rows.sources import UNREADABLE, Rows, jsonl, source_rows, unfolded
 
 SPLIT_COLUMNS = frozenset({"id", "split", "source"})
 SPLIT_NAMES = ("train", "heldout", "dropped")
@@ -19,15 +20,21 @@ NOT_THERE = "not in its file"
 
 
 def is_split_file(source: str) -> bool:
-    """True when the first row has the columns of a split file."""
+    """True when the first row that can be read has the columns of a split file. The rest of the file is not read."""
     try:
         path = Path(source).expanduser()
-        if not path.is_file() or path.suffix != ".jsonl":
+        if path.suffix != ".jsonl" or not path.is_file():
             return False
-    except (OSError, RuntimeError):  # its reader says what is wrong with it
+        with path.open("rb") as raw:
+            first = first_row(path, raw)
+    except (RuntimeError, *UNREADABLE):  # its reader says what is wrong with it
         return False
-    first = first_row(path)
     return first is not None and first.values.keys() >= SPLIT_COLUMNS
+
+
+def first_row(path: Path, raw: io.BufferedReader) -> SourceRow | None:
+    """The first row of a file of lines that can be read, if there is one."""
+    return next((row for row in jsonl(path, unfolded(raw)) if isinstance(row, SourceRow)), None)
 
 
 def split_entries(

@@ -19,7 +19,6 @@ from overlap.pipeline.loop import Position, overlapped
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.checkpoint import LEARNER
 from overlap.record.kept_samples import Carryover
-from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.resume import Resumed
@@ -54,7 +53,6 @@ class Attempt:
         self._setup, self._begins, self._memory = setup, begins, memory
         self.prompts = PromptStream.of(cfg, setup.inputs.train, at.groups, at.solved, setup.console.print)
         self.progress = Progress(setup.console, cfg.run.steps, done=at.step)
-        self.lag = LoopLag()
         self.recorder: Recorder | None = None
         self.steps: StepLog | None = None
         self.death: LearnerDiedError | None = None
@@ -85,11 +83,9 @@ class Attempt:
         """Open the recorder and start the parts; a stop raises StoppedError with ``stopped``."""
         setup, memory, at = self._setup, self._memory, self._begins.state
         run, inputs, cfg = setup.run, setup.inputs, setup.inputs.cfg
-        await self._stack.enter_async_context(self.lag)
         recorder = self.recorder = Recorder(
             run,
             self.progress,
-            self.lag,
             SampleWriter(
                 run,
                 setup.text_of,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from overlap.config.fields import Config
-from overlap.core import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES
 from overlap.core.errors import ConfigError
+from overlap.core.kept_groups import KEPT_BYTES, SAMPLE_BYTES, TOKEN_BYTES
 from overlap.placement.activations import trained_parameters
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.table import amount

@@ -16,18 +16,10 @@ from typing import Any, cast
 
 from overlap.config.changes import check_run_version
 from overlap.config.fields import Config
-from overlap.core import (
-    Learner,
-    ProcesslessEngine,
-    ProcesslessVerifier,
-    Prompt,
-    Request,
-    Scored,
-    Trajectory,
-    WeightUpdate,
-)
+from overlap.core import Learner, Prompt, Request, Scored, Trajectory, WeightUpdate
 from overlap.core.clock import now
 from overlap.core.errors import ConfigError
+from overlap.core.interfaces import ProcesslessEngine, ProcesslessVerifier
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.kept_samples import KeptSamples

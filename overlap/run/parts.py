@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from overlap.config.fields import Config
 from overlap.core import Generator
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from overlap.generate.service import EngineSite
     from overlap.learner.learner import ProcessLearner
     from overlap.record.kept_samples import KeptSamples
-    from overlap.server.harness import HarnessTask
     from overlap.verify.verifier import SandboxVerifier
 
 
@@ -154,10 +153,9 @@ class PartFactory:
             gateway = Gateway()
         if command:
             gateway, name = Gateway(), "episode.command"
-            harness_task = cast("HarnessTask", task)
             rollout = HarnessRollout(
                 command,
-                harness_task,
+                task,
                 gateway,
                 self.scratch,
                 lambda prompt: tokenizer.decode(list(prompt.token_ids)),

@@ -14,7 +14,7 @@ from overlap.core.errors import LearnerDiedError, OverlapError, StoppedError, on
 from overlap.record.checkpoint import latest
 from overlap.record.resume import Resumed
 from overlap.record.resume import go_back as rewind
-from overlap.record.run_exit import RunExit
+from overlap.record.run_summary import RunExit
 from overlap.record.rundir import RunDir
 
 MOST = 2

@@ -22,7 +22,7 @@ from overlap.hooks.callback import (
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
 from overlap.pipeline.control import Control
-from overlap.record.run_exit import RunExit
+from overlap.record.run_summary import RunExit
 
 
 @dataclass

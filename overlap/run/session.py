@@ -18,9 +18,8 @@ from overlap.inspect.run_data import RunData
 from overlap.process.atomic import write_atomic
 from overlap.record.report import summary
 from overlap.record.resume import BEGINNING, Resumed
-from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile
-from overlap.record.run_summary import RunSummary
+from overlap.record.run_summary import RunExit, RunSummary
 from overlap.run.attempt import Attempt, RunMemory
 from overlap.run.restarts import Restarts, death_in
 from overlap.run.run_events import RunEvents
@@ -167,7 +166,6 @@ class TrainingSession:
             reason=self.reason,
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
-            lag=attempt.lag.run() if attempt.recorder else None,
             evaluations=history.summary(self.step if RunExit.of(self.reason).measured else None),
             measure=history.measure,
             warnings=warnings_at_the_end(left) if self.taken else (),

@@ -1,7 +1,12 @@
-"""A user's coroutine under a time limit: it ends in time, or is abandoned.
+"""Bounds of an episode: a limit on the time of its coroutine, which ends in time or is abandoned, and its slot in the
+engine, which it keeps between two turns, for a bounded time.
 
     coroutine ──▶ its result, or its error
         │ time is up, or the caller is cancelled ──▶ cancelled, CANCELS times ──▶ abandoned
+
+    an episode's turns ──▶ slot held ──▶ idle for idle_s ──▶ given up ──▶ the oldest episode that waits
+                              ▲ └── next turn ◀── in time          │
+                              └── waits again ◀── too late ◀───────┘
 
 consumes: a coroutine                          produces: its result
 waits for: its end, or that of its time        woken by: either; CANCEL_S after each cancellation
@@ -11,23 +16,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from overlap.core.aio import race
 from overlap.core.clock import PausableClock
+from overlap.core.errors import EpisodeOver, RolloutError
+from sandbox.pool.slots import Slots
 
 CANCELS, CANCEL_S = 2, 10.0
 """Times that a coroutine is cancelled, and seconds that it has to clean up after each."""
 T = TypeVar("T")
 
 
-class OutOfTime(Exception):
+class OutOfTime(EpisodeOver):
     """The time was up, and the coroutine has ended."""
 
 
-class IgnoredCancel(Exception):
+class IgnoredCancel(RolloutError):
     """The coroutine continued after it was cancelled, and was abandoned."""
 
 
@@ -51,7 +59,8 @@ async def within(
     finally:
         await _end(task, driven)
     if driven.abandoned:
-        raise IgnoredCancel(f"it continued after it was cancelled {CANCELS} times")
+        way_out = "let asyncio.CancelledError pass, which a bare except does not"
+        raise IgnoredCancel(f"it continued after it was cancelled {CANCELS} times; {way_out}")
     if not task.cancelled():
         task.result()
     raise OutOfTime
@@ -111,3 +120,50 @@ class _Driven(Generic[T]):
         finally:
             with contextlib.suppress(RuntimeError):  # it ignores that, too
                 self._work.close()
+
+
+class EpisodeSlot:
+    """The slot of one episode. Of the episodes that wait, the lowest ``rank`` is next. Close it when that ends."""
+
+    def __init__(self, places: Slots, rank: tuple[int, ...], idle_s: float) -> None:
+        self._places, self._rank, self._idle_s = places, rank, idle_s
+        self._held: AsyncExitStack | None = None
+        self._taking = asyncio.Lock()
+        self._turns = 0
+        self._idle: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Hold the slot, after waiting for one if need be. Concurrent turns of one episode share it."""
+        self._turns += 1
+        self._keep()
+        try:
+            async with self._taking:
+                if self._held is None:
+                    held = AsyncExitStack()
+                    await held.enter_async_context(self._places.place(*self._rank))
+                    self._held = held
+            yield
+        finally:
+            self._turns -= 1
+            if not self._turns and self._held is not None:
+                self._idle = asyncio.create_task(self._give_up(), name="an episode between two turns")
+
+    async def close(self) -> None:
+        """Give the slot back now."""
+        self._keep()
+        await self._release()
+
+    def _keep(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    async def _give_up(self) -> None:
+        await asyncio.sleep(self._idle_s)
+        await self._release()
+
+    async def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await held.aclose()

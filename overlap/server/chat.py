@@ -12,21 +12,25 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.core.errors import EngineError, EpisodeError, EpisodeOver, one_line
-from overlap.server.episode_tree import NO_TOOLS, Branch, ChatMessage, EpisodeTree, Turn, message_of
-from overlap.server.reply import Reply, ReplyFinish, ToolCall, holds_call
+from overlap.server.episode_tree import NO_TOOLS, ChatMessage, EpisodeTree, Turn, message_of
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import (
     Messages,
+    Reply,
+    ReplyFinish,
     RequestRules,
+    ToolCall,
     TurnRequest,
     characters_of,
     context_full,
+    holds_call,
     parameter_of,
     turn_request,
 )
@@ -39,8 +43,6 @@ REFUSALS, REFUSED_S = 100, 1.0
 REFUSAL_LETTERS = 500
 SHORT = 8192
 """Characters that are rendered on the event loop, which takes some milliseconds; more are rendered in a thread."""
-ESCAPED_BYTES, BESIDE_BYTES = 6, 1 << 20
-"""Bytes of a character as JSON spells it out, and those of a body that are no text of messages."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -56,16 +58,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """A turn that may be sampled: ``added`` behind turn ``parent``; ``front`` [P] is the whole prompt, ids."""
+    """A turn that may be sampled, of at most ``limit`` tokens: ``added`` behind turn ``parent``; ``front`` [P] is the
+    whole prompt, ids.
+    """
 
-    dialog: tuple[ChatMessage, ...]
-    tools: str
+    wanted: TurnRequest
     parent: Turn | None
     added: tuple[int, ...]
     front: Packed[int]
     limit: int
-    stop: tuple[str, ...]
-    prefill: str
 
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
@@ -169,16 +170,16 @@ class Chat:
         messages that the chat template refuses.
         """
         self._room(0, None)  # before a long text is rendered in vain
-        self._check_characters(wanted.characters)
+        least = wanted.characters // self._template.longest  # tokens, whatever they are
+        if least >= self._budget.context:
+            raise context_full(self._budget.context, f"more than {least}")
         parent, added = await self._continued(wanted)
         if wanted.prefill:
             added = [*added, *self._template.says(wanted.prefill)]
         front = self.episode.ids(parent)
         front.extend(added)
         limit = self._room(len(front), wanted.max_tokens)
-        return PlannedTurn(
-            wanted.dialog, wanted.tools, parent, tuple(added), Packed("i", front), limit, wanted.stop, wanted.prefill
-        )
+        return PlannedTurn(wanted, parent, tuple(added), Packed("i", front), limit)
 
     async def in_thread(self, characters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do ``work`` on this number of characters: on the event loop where it is short, else in a thread, one piece of
@@ -186,20 +187,16 @@ class Chat:
         """
         if characters <= SHORT:
             return work(*args, **kwargs)
-        loop = asyncio.get_running_loop()
 
-        def leave(_: object) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and its waiting tasks with it
-                loop.call_soon_threadsafe(self._thread.release)
+        def leave(done: asyncio.Future[T]) -> None:
+            self._thread.release()
+            done.exception()  # retrieved, also where no caller awaits it
 
         await self._thread.acquire()
-        try:
-            working = self._template.threads.submit(work, *args, **kwargs)
-        except BaseException:
-            self._thread.release()
-            raise
+        loop, threads = asyncio.get_running_loop(), self._template.threads
+        working = loop.run_in_executor(threads, partial(work, *args, **kwargs))
         working.add_done_callback(leave)
-        return await asyncio.wrap_future(working)
+        return await asyncio.shield(working)
 
     async def sample(self, planned: PlannedTurn) -> Reply:
         """Have the engine answer; call ``deliver`` once the reply has arrived. Raises EpisodeOver, EngineError."""
@@ -210,23 +207,20 @@ class Chat:
             prompt=Prompt(self._request.prompt.id, planned.front),
             turn=self.asked,
             max_tokens=limit,
-            stop=planned.stop,
+            stop=planned.wanted.stop,
         )
         self._asking += 1
-        made = asyncio.create_task(self._made(turn, planned.tools), name="a turn")
+        made = asyncio.create_task(self._made(turn, planned.wanted.tools), name="a turn")
         self._flying.add(made)
         try:
-            trajectory, spoken = await made
-        except asyncio.CancelledError:
-            mine = asyncio.current_task()
-            if not self._closed or mine is None or mine.cancelling():
-                raise
-            raise EpisodeOver(self.over) from None
+            await asyncio.wait([made])
         finally:
             made.cancel()
             self._flying.discard(made)
             self._asking -= 1
-        return self._committed(planned, trajectory, spoken)
+        if made.cancelled() and self._closed:
+            raise EpisodeOver(self.over)
+        return self._committed(planned, *made.result())
 
     async def close(self) -> None:
         """End the episode: turns in the engine are cancelled, and everything that waits for one gets EpisodeOver."""
@@ -263,9 +257,9 @@ class Chat:
         self.out_of_time = not self.over  # one that another budget ended was no faster elsewhere
         self.end(f"its {seconds:g} s are up (episode.timeout_s)")
 
-    def branches(self) -> tuple[Branch, ...]:
-        """The branches of the delivered turns, that of the last turn first."""
-        return self.episode.branches()
+    def branches(self, started_s: float = 0.0, finished_s: float = 0.0) -> tuple[Trajectory, ...]:
+        """The branches of the delivered turns, that of the last turn first, without their text."""
+        return self.episode.branches(Trajectory(self._request, (), (), "", "stop", (), started_s, finished_s))
 
     async def _refused(self, error: EpisodeError) -> None:
         """Let other tasks run: a rollout that asks in a loop, whatever the answer, would block the event loop. Raises
@@ -312,25 +306,6 @@ class Chat:
         self.rerendered += max(0, len(self.episode.ids(turn)) - kept)
         return parent, ids[kept:]
 
-    @property
-    def most_bytes(self) -> int:
-        """Length of the longest body that may fit the context: each character as JSON spells it out, in the longest
-        tokens, and tools and names beside them.
-        """
-        return BESIDE_BYTES + ESCAPED_BYTES * self._budget.context * self._template.longest
-
-    def check_bytes(self, length: int) -> None:
-        """Raises ContextFull for a body that fills the context whatever it says; it need not be read for that."""
-        if length > self.most_bytes:
-            least = (length - BESIDE_BYTES) // (ESCAPED_BYTES * self._template.longest)
-            raise context_full(self._budget.context, f"more than {least}")
-
-    def _check_characters(self, characters: int) -> None:
-        """Raises ContextFull for what is too long whatever its tokens are; the tokens need not be known for that."""
-        least = characters // self._template.longest
-        if least >= self._budget.context:
-            raise context_full(self._budget.context, f"more than {least}")
-
     def _room(self, front: int, max_tokens: int | None) -> int:
         """Number of tokens that the answer may have. Raises EpisodeOver, ContextFull."""
         if not self.over and len(self.episode.turns) + self._asking >= self._budget.turns:
@@ -356,13 +331,14 @@ class Chat:
         return spoken
 
     def _committed(self, planned: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
-        text = planned.prefill + spoken.text
+        wanted = planned.wanted
+        text = wanted.prefill + spoken.text
         id = f"{trajectory.request.turn % 100000:05d}"  # nine digits in all: some templates take no other ids
         calls = tuple(ToolCall(f"{id}{n % 10000:04d}", *call) for n, call in enumerate(spoken.calls))
         raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
         said = {"role": "assistant", "content": text, "tool_calls": raw, "reasoning": spoken.reasoning}
         turn = self.episode.commit(
-            planned.dialog, planned.tools, planned.parent, planned.added, made=trajectory, reply=message_of(said)
+            wanted.dialog, wanted.tools, planned.parent, planned.added, made=trajectory, reply=message_of(said)
         )
         self.sampled += len(trajectory.token_ids)
         self.prompted += len(planned.front)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from overlap.core import Finish, Packed, Trajectory, VersionSpan, shortened
@@ -147,23 +147,6 @@ class Turn:
     finish: Finish
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """The turns from a root to a leaf, with the fields of a trajectory.
-
-    ``prompt_ids`` [P] ends before the first token that is trained here. ``mask`` [T] is 1 where a token of
-    ``token_ids`` was sampled and is trained here, 0 where it was not sampled or is trained in an earlier branch.
-    """
-
-    prompt_ids: Packed[int]
-    token_ids: Packed[int]
-    logprobs: Packed[float]
-    mask: bytes
-    spans: tuple[VersionSpan, ...]
-    finish: Finish
-    turns: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class EpisodeTree:
     """The turns of one episode, numbered in the order in which they were committed; ``delivered`` has the numbers of
@@ -222,15 +205,18 @@ class EpisodeTree:
         self.turns.append(turn)
         return turn
 
-    def branches(self) -> tuple[Branch, ...]:
-        """One for each delivered turn without a delivered turn behind it: that of the last turn first, then by number.
-        A token is trained in the first branch that holds it.
+    def branches(self, empty: Trajectory) -> tuple[Trajectory, ...]:
+        """The turns from a root to a leaf, for each delivered turn without a delivered turn behind it: that of the last
+        turn first, then by number. ``empty`` has all that is no field of turns.
+
+        A token is trained in the first branch that holds it: a prompt ends before the first token that is trained here,
+        and ``mask`` [T] is 0 where a token was not sampled or is trained in an earlier branch.
         """
         arrived = [turn for turn in self.turns if turn.number in self.delivered]
         inner = {part.number for turn in arrived for part in self._path(turn)[:-1]}
         leaves = [turn for turn in arrived if turn.number not in inner]
         claimed: set[int] = set()
-        return tuple(self._branch(leaf, claimed) for leaf in (*leaves[-1:], *leaves[:-1]))
+        return tuple(self._branch(leaf, claimed, empty) for leaf in (*leaves[-1:], *leaves[:-1]))
 
     def _path(self, turn: Turn | None) -> list[Turn]:
         path: list[Turn] = []
@@ -239,7 +225,7 @@ class EpisodeTree:
             turn = None if turn.parent is None else self.turns[turn.parent]
         return path[::-1]
 
-    def _branch(self, leaf: Turn, claimed: set[int]) -> Branch:
+    def _branch(self, leaf: Turn, claimed: set[int], empty: Trajectory) -> Trajectory:
         """``claimed``: turns that earlier branches train; those of this one are added."""
         path = self._path(leaf)
         mine = [part.number in self.delivered and part.number not in claimed for part in path]
@@ -255,9 +241,16 @@ class EpisodeTree:
             mask += bytes(len(added)) + bytes([own]) * len(part.token_ids)
             spans += [VersionSpan(s.version, s.start + at, s.end + at) for s in part.spans if own]
         claimed.update(part.number for part, own in zip(path, mine, strict=True) if own)
-        numbers = tuple(part.number for part in path)
-        ids, logs = Packed("i", rest), Packed("f", logprobs)
-        return Branch(Packed("i", prompt), ids, logs, bytes(mask), tuple(spans), leaf.finish, numbers)
+        return replace(
+            empty,
+            prompt_ids=Packed("i", prompt),
+            token_ids=Packed("i", rest),
+            logprobs=Packed("f", logprobs),
+            mask=b"" if all(mask) else bytes(mask),
+            spans=tuple(spans),
+            finish=leaf.finish,
+            turns=len(path),
+        )
 
 
 def _joined(parts: Iterable[Packed[int]]) -> array[int]:

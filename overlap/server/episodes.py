@@ -26,14 +26,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from overlap.config.fields import Config
-from overlap.core import Generator, Part, Prompt, Request, Trajectory, Used, shortened
+from overlap.core import Finish, Generator, Part, Prompt, Request, Trajectory, Used, shortened
 from overlap.core.clock import PausableClock
 from overlap.core.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
-from overlap.server.bounded import IgnoredCancel, OutOfTime, within
+from overlap.server.bounded import EpisodeSlot, IgnoredCancel, within
 from overlap.server.chat import Budget, Chat
-from overlap.server.episode_tree import Branch
-from overlap.server.slots import EpisodeSlot
 from overlap.server.template import ChatTemplate
 from overlap.server.turn_request import RequestRules
 from sandbox.core.nouns import Judgement, Limits, Program
@@ -251,21 +249,11 @@ class Episodes:
         try:
             rollout = self._rollout(request.prompt, chat, sandbox)
             answer = await within(seconds, rollout, lambda: chat.end_by_time(seconds), self._clock)
-        except OutOfTime:
-            return None
-        except IgnoredCancel as error:
-            way_out = "let asyncio.CancelledError pass, which a bare except does not"
-            raise RolloutError(f"{self._name}: {error}, for prompt {request.prompt.id!r}; {way_out}") from error
-        except RequestRefused as error:  # no budget: it would ask so of any policy
-            raise self._fault(request, error) from error
-        except EpisodeError:
-            return None
-        except (OverlapError, SandboxError):
-            raise
         except Exception as error:  # the user's code can raise anything
-            if chat.spent and self._gateway is not None and self._gateway.fault is None:
-                return None  # what a client of the gateway met, however that says so
-            if isinstance(error, HarnessCrashed):
+            if self._truncates(error, chat):
+                return None
+            ours = isinstance(error, OverlapError | SandboxError | HarnessCrashed)
+            if ours and not isinstance(error, IgnoredCancel | RequestRefused):
                 raise
             raise self._fault(request, error) from error
         finally:
@@ -275,6 +263,13 @@ class Episodes:
             raise RolloutError(f"{self._name} gave {kind} for prompt {request.prompt.id!r}; {_GIVES}")
         return None if chat.over else answer
 
+    def _truncates(self, error: Exception, chat: Chat) -> bool:
+        """Return whether a budget ended the rollout. A refused request is none: it would be asked of any policy."""
+        if isinstance(error, OverlapError | SandboxError):
+            return isinstance(error, EpisodeError) and not isinstance(error, RequestRefused)
+        # What a client of the gateway met, however that says so.
+        return chat.spent and self._gateway is not None and self._gateway.fault is None
+
     def _note(self, kind: str, text: str) -> None:
         """Print a remark for the user, each kind once in a run, with the text that showed it."""
         if kind not in self._noted:
@@ -282,9 +277,11 @@ class Episodes:
             self._tell(f"{_NOTES[kind].format(parser=self._cfg.episode.tool_parser)}: {shortened(text)}")
 
     def _fault(self, request: Request, error: BaseException) -> RolloutError:
+        what = f"{self._name} raised {type(error).__name__}: {error}, for prompt {request.prompt.id!r}"
+        if isinstance(error, IgnoredCancel):  # nothing of the task is in its traceback
+            return RolloutError(what)
         where = "".join(traceback.format_exception(type(error), error, _theirs(error), limit=-_FRAMES)).rstrip()
-        what = f"{type(error).__name__}: {error}"
-        return RolloutError(f"{self._name} raised {what}, for prompt {request.prompt.id!r}\n{where}")
+        return RolloutError(f"{what}\n{where}")
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
@@ -308,21 +305,13 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
     """The trajectory of the branch that holds the answer, with the other branches as forks. An episode that a budget
     ended is truncated, and its answer is what the policy said last.
     """
-    ended, branches = monotonic(), chat.branches()
-    last = chat.last
+    last, ended = chat.last, monotonic()
     # The verifier puts the prefill in front; a turn's text has its own already.
     said = last.dialog[-1].text.removeprefix(request.prompt.prefill) if last is not None else ""
     text = answer if answer is not None else said
-    empty = Trajectory(request, (), (), text, "stop" if answer is not None else "length", (), started, ended, turns=0)
-    if not branches:
-        return replace(empty, used=chat.used)
-
-    def made(branch: Branch) -> Trajectory:
-        whole = replace(empty, prompt_ids=branch.prompt_ids, token_ids=branch.token_ids, logprobs=branch.logprobs)
-        mask = b"" if all(branch.mask) else branch.mask
-        return replace(whole, mask=mask, spans=branch.spans, finish=branch.finish, turns=len(branch.turns))
-
-    first, *others = map(made, branches)
+    finish: Finish = "length" if answer is None else "stop"
+    if last is None:
+        return Trajectory(request, (), (), text, finish, (), started, ended, used=chat.used, turns=0)
+    first, *forks = chat.branches(started, ended)
     finish = "length" if answer is None or chat.full else first.finish
-    forks = tuple(replace(other, text="") for other in others)
-    return replace(first, finish=finish, forks=forks, used=chat.used)
+    return replace(first, text=text, finish=finish, forks=tuple(forks), used=chat.used)

@@ -16,7 +16,9 @@ import contextlib
 import hashlib
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -24,21 +26,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from overlap.core.aio import race
-from overlap.core.errors import EpisodeError
+from overlap.core.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
 from overlap.server import http_messages
 from overlap.server.chat import Chat
-from overlap.server.gateway_answers import (
-    EarlyResponse,
-    HeldResponse,
-    as_body,
-    as_events,
-    disconnected,
-    ended_by,
-    failed,
-    refused,
-    unauthorized,
-)
-from overlap.server.gateway_session import GatewaySession
+from overlap.server.gateway_session import GatewaySession, as_events, disconnected
+from overlap.server.turn_request import Reply, parameter_of
 from sandbox.serve.listening import Server, bind
 
 ROUTE = "/v1/chat/completions"
@@ -51,13 +43,39 @@ OTHER_ROUTES: Mapping[str, str] = {
 }
 """Routes that clients of OpenAI know and that are not served → what to do instead."""
 BODY_BYTES, BODY_S = 16 << 20, 30.0
+DROPPED_BYTES = 64 << 20
+"""Bytes of a body that is not wanted that are read all the same, so that its client reads the answer."""
 LONG_BYTES = 256 << 10
 """Bytes of a body above which each episode reads only one at a time."""
 IN_FLIGHT_MAX = 256
 """Requests of one episode that may wait for their answers."""
 RETRY_S = 1
 """Seconds after which a client that has too many requests may ask again."""
-Answer = Response | HeldResponse | EarlyResponse
+
+
+class _Held:
+    """A response, and the contexts that stay open until it was sent or its client has left."""
+
+    def __init__(self, answer: Response, held: contextlib.ExitStack) -> None:
+        self._answer, self._held = answer, held
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        with self._held:
+            await self._answer(scope, receive, send)
+
+
+class _Delivered(JSONResponse):
+    """An answer that is delivered once it was sent to a client that is still connected."""
+
+    def __init__(self, request: Request, session: GatewaySession, reply: Reply) -> None:
+        super().__init__(http_messages.chat_answer(reply, int(time.time())))
+        self._request, self._session, self._reply = request, session, reply
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        gone = await self._request.is_disconnected()
+        await super().__call__(scope, receive, send)
+        if not gone:
+            self._session.chat.deliver(self._reply)
 
 
 class Gateway:
@@ -72,8 +90,9 @@ class Gateway:
             Route("/v1/models", self._models, methods=["GET"]),
             Route("/v1/models/{name:path}", self._model, methods=["GET"]),
         ]
-        unknown = dict.fromkeys((404, 405), self._not_found)
-        self._app = Starlette(routes=routes, exception_handlers={**unknown, Exception: self._broke})
+        handlers = {404: self._not_found, 405: self._not_found, Exception: self._broke}
+        handlers |= {EpisodeError: self._refused, OverlapError: self._lost, ClientDisconnect: self._left}
+        self._app = Starlette(routes=routes, exception_handlers=handlers)
         self._app.router.redirect_slashes = False
         self._server = Server(self._app)
         self.fault: Exception | None = None
@@ -127,11 +146,13 @@ class Gateway:
         self.fault = self.fault or fault
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse(http_messages.models()) if self._session_of(request) is not None else unauthorized()
+        if self._session_of(request) is None:
+            return _unauthorized()
+        return JSONResponse({"object": "list", "data": [http_messages.model_of(http_messages.MODEL)]})
 
     async def _model(self, request: Request) -> Response:
         if self._session_of(request) is None:
-            return unauthorized()
+            return _unauthorized()
         return JSONResponse(http_messages.model_of(request.path_params["name"]))
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
@@ -141,62 +162,85 @@ class Gateway:
         session = self._session_of(request)
         if session is not None:
             session.chat.refuse("route", why)
-        return failed(404, why, "not_found_error", x_should_retry="false")
+        return _failed(404, why, "not_found_error", x_should_retry="false")
 
-    async def _complete(self, request: Request) -> Answer:
-        session = self._session_of(request)
+    async def _complete(self, request: Request) -> Response | _Held:
+        session = request.state.session = self._session_of(request)
         if session is None:
-            return unauthorized()
+            return _unauthorized()
         if session.inside >= IN_FLIGHT_MAX or len(session.asking) >= IN_FLIGHT_MAX:
             why, wait = f"{IN_FLIGHT_MAX} requests of this episode are in flight", {"retry_after": str(RETRY_S)}
             session.chat.refuse("requests", why)
-            return EarlyResponse(session, failed(429, why, "rate_limit_error", **wait))
+            await _body(request, 0)
+            return _failed(429, why, "rate_limit_error", **wait)
         with contextlib.ExitStack() as held:
             held.enter_context(session.being_answered())
-            return HeldResponse(await self._served(request, session, held), held.pop_all())
+            return _Held(await self._served(request, session, held), held.pop_all())
 
-    async def _served(
-        self, request: Request, session: GatewaySession, held: contextlib.ExitStack
-    ) -> Response | EarlyResponse:
+    async def _served(self, request: Request, session: GatewaySession, held: contextlib.ExitStack) -> Response:
         chat = session.chat
-        try:
-            if "content-length" in request.headers and _length(request) <= BODY_BYTES:
-                chat.check_bytes(_length(request))
-        except EpisodeError as error:
-            return EarlyResponse(session, refused(session, error))
-        try:
-            async with session.long if _length(request) > LONG_BYTES else contextlib.nullcontext(), session.reading:
-                body = await _body(request)
-                if body is None:
-                    why = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
-                    chat.refuse("body", why)
-                    if _length(request) > BODY_BYTES:
-                        chat.fill()
-                    return EarlyResponse(session, failed(413, why, connection="close"))
-                if session.ended:  # while its body came
-                    raise session.over
-                asked = await chat.in_thread(len(body), http_messages.read_body, body, chat.rules)
-        except ClientDisconnect:
-            return Response(status_code=499)
-        except EpisodeError as error:
-            return refused(session, error)
+        async with session.long if _length(request) > LONG_BYTES else contextlib.nullcontext(), session.reading:
+            body = await _body(request, BODY_BYTES)
+            if body is None:
+                why = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
+                chat.refuse("body", why)
+                if _length(request) > BODY_BYTES:
+                    chat.fill()
+                return _failed(413, why, connection="close")
+            if session.ended:  # while its body came
+                raise session.over
+            asked = await chat.in_thread(len(body), http_messages.read_body, body, chat.rules)
         del body
         turn = session.turn(asked, request.headers.get("x-stainless-retry-count", "0") != "0")
         held.enter_context(session.awaiting(turn))
-        if not asked.stream:
-            return await as_body(request, session, turn)
-        await race(turn.task, turn.planned.wait(), disconnected(request))
-        if not turn.planned.is_set():  # a refusal has a status of its own
-            return ended_by(session, turn) or Response(status_code=499)
-        return StreamingResponse(as_events(session, turn, asked.usage), media_type="text/event-stream")
+        if asked.stream:
+            await race(turn.task, turn.planned.wait(), disconnected(request))
+            if turn.planned.is_set():  # until then, a refusal has a status of its own
+                return StreamingResponse(as_events(session, turn, asked.usage), media_type="text/event-stream")
+        else:
+            await race(turn.task, disconnected(request))
+        if not turn.task.done():
+            raise ClientDisconnect
+        return _Delivered(request, session, session.reply_of(turn))
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        """The answer to a refused request, which is counted."""
+        chat = request.state.session.chat
+        if isinstance(error, EpisodeOver):  # a code on which no client asks again
+            return _failed(404, f"the episode is over: {error}", "not_found_error", x_should_retry="false")
+        assert isinstance(error, EpisodeError)
+        chat.refuse(parameter_of(error), str(error))
+        param, code = str(error).partition(":")[0], None
+        if isinstance(error, ContextFull):
+            param, code = "messages", "context_length_exceeded"
+            chat.fill()
+        named = None if " " in param else param
+        return JSONResponse(http_messages.failure(str(error), "invalid_request_error", named, code), 400)
+
+    async def _lost(self, request: Request, error: Exception) -> Response:
+        """The engine is gone for good, and the run with it."""
+        return _failed(503, str(error), "server_error", x_should_retry="false")
+
+    async def _left(self, request: Request, error: Exception) -> Response:
+        return Response(status_code=499)
 
     async def _broke(self, request: Request, error: Exception) -> Response:
         self._note(error)
-        return failed(500, "the gateway has a fault", "server_error", x_should_retry="false")
+        return _failed(500, "the gateway has a fault", "server_error", x_should_retry="false")
 
     def _session_of(self, request: Request) -> GatewaySession | None:
         kind, _, key = request.headers.get("authorization", "").partition(" ")
         return self._sessions.get(_digest(key.strip())) if kind.lower() == "bearer" else None
+
+
+def _failed(status: int, message: str, kind: str = "invalid_request_error", **headers: str) -> Response:
+    """An error, with its headers."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse(http_messages.failure(message, kind), status, headers=names)
+
+
+def _unauthorized() -> Response:
+    return _failed(401, "no episode has this key", "authentication_error", x_should_retry="false", connection="close")
 
 
 def _length(request: Request) -> int:
@@ -204,20 +248,23 @@ def _length(request: Request) -> int:
     return int(request.headers.get("content-length") or BODY_BYTES)
 
 
-async def _body(request: Request) -> bytes | None:
-    """The request's body; None if it is too long or too slow. Raises ClientDisconnect."""
-    if _length(request) > BODY_BYTES:
+async def _body(request: Request, most: int) -> bytes | None:
+    """The request's body; None if it has more than ``most`` bytes or is too slow. Of one that is too long, the rest is
+    read and dropped: a client that is still sending when the connection closes loses the answer, too. Raises
+    ClientDisconnect.
+    """
+    found, length = bytearray(), 0
+    if _length(request) > DROPPED_BYTES:
         return None
-    found = bytearray()
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(BODY_S):
             async for part in request.stream():
-                found += part
-                if len(found) > BODY_BYTES:
+                length += len(part)
+                if length > DROPPED_BYTES:
                     return None
-    except TimeoutError:
-        return None
-    return bytes(found)
+                found += part if length <= most else b""
+            return bytes(found) if length <= most else None
+    return None
 
 
 def _digest(key: str) -> bytes:

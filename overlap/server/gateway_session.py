@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.requests import Request
+
 from overlap.core.errors import EpisodeOver, OverlapError
 from overlap.server.chat import Chat
-from overlap.server.http_messages import AskedTurn
-from overlap.server.reply import Reply
+from overlap.server.http_messages import AskedTurn, chat_events, failed_event
+from overlap.server.turn_request import Reply
 
+KEEP_S = 3.0
+"""Seconds between two keep-alive comments on a stream whose turn is not ready."""
 READ_AT_ONCE = 4
 SAMPLED_AT_ONCE = 32
 """Turns of one episode that may be in the engine; more wait for them."""
@@ -51,8 +56,8 @@ class GatewaySession:
     long: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a long body is read: an episode has one at a time."""
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
-    """Held while any is read, so that others have their turn on the event loop between those of one episode."""
-    _planning: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_ONCE))
+    """Held while any is read or planned, so that others have their turn on the event loop between those of one
+    episode."""
     _sampling: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SAMPLED_AT_ONCE))
 
     def known(self, asked: AskedTurn, again: bool) -> GatewayTurn | Reply | None:
@@ -87,7 +92,7 @@ class GatewaySession:
         return turn
 
     async def _answered(self, asked: AskedTurn, planned: asyncio.Event) -> Reply:
-        async with self._planning:
+        async with self.reading:
             plan = await self.chat.plan(asked.turn)
         planned.set()
         async with self._sampling:
@@ -127,12 +132,38 @@ class GatewaySession:
         """The error for a request that the end of the episode leaves without an answer."""
         return EpisodeOver(self.chat.over or "it has ended")
 
-    def error_of(self, turn: GatewayTurn) -> BaseException | None:
-        """Return the error of a turn that is done without an answer; None where it has one."""
-        return self.over if turn.task.cancelled() else turn.task.exception()
+    def reply_of(self, turn: GatewayTurn) -> Reply:
+        """The answer of a turn that is done. Raises its error."""
+        if turn.task.cancelled():
+            raise self.over
+        return turn.task.result()
 
     def end(self) -> None:
         """Take the turns of the episode back."""
         self.ended = True
         for task in self.asking:
             task.cancel()
+
+
+async def as_events(session: GatewaySession, turn: GatewayTurn, usage: bool) -> AsyncIterator[bytes]:
+    """The answer as server-sent events."""
+    while not turn.task.done():
+        await asyncio.wait([turn.task], timeout=KEEP_S)
+        if not turn.task.done():
+            yield b": the policy is at work\n\n"
+    error = session.over if turn.task.cancelled() else turn.task.exception()
+    if error is not None:
+        yield failed_event(str(error) if isinstance(error, OverlapError) else "the gateway has a fault")
+        return
+    reply = turn.task.result()
+    *parts, last = chat_events(reply, int(time.time()), usage)
+    for part in parts:
+        yield part
+    session.chat.deliver(reply)  # before the end of the stream, behind which a client asks for more
+    yield last
+
+
+async def disconnected(request: Request) -> None:
+    """Returns when the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

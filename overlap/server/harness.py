@@ -15,21 +15,22 @@ import asyncio
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from overlap.core import Prompt
-from overlap.core.aio import race, shielded_thread
+from overlap.core.aio import shielded_thread, threaded
 from overlap.core.errors import RolloutError
-from overlap.process.run_environment import RUN, run_name
+from overlap.process.run_environment import RUN, child_environment, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
-from overlap.server.harness_jail import AgentSpace, JailedHarness
-from overlap.server.harness_process import HarnessProcess
+from overlap.server.harness_jail import BACK_BYTES, JailMaker, run_jailed
+from overlap.server.harness_process import run_agent
 from sandbox.kernel.clear import remove_tree
+from sandbox.session.commands import CommandJail
 
 GRACE_S = 2.0
 """Seconds that a program has to end by itself once its budget is used up."""
@@ -37,41 +38,35 @@ FILE_BYTES = 256 << 20
 """A longer file, which may be sparse, is not fit to be read into memory."""
 
 
-class HarnessTask(Protocol):
-    """Methods that a task provides for an agent program; ``overlap.Task`` has defaults."""
-
-    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]: ...
-
-    def answer(self, prompt: Prompt, folder: Path, said: str) -> str: ...
-
-
 class HarnessRollout:
-    """The rollout that runs ``command`` in a shell. ``scratch`` is the run's directory; ``decode`` returns a prompt's
-    text; with ``space`` the program runs in a jail.
+    """The rollout that runs ``command`` in a shell, by ``files`` and ``answer`` of the task. ``scratch`` is the run's
+    directory; ``decode`` returns a prompt's text; with ``jail`` the program runs in a jail of its own.
     """
 
     def __init__(
         self,
         command: str,
-        task: HarnessTask,
+        task: Any,
         gateway: Gateway,
         scratch: Path,
         decode: Any,
-        space: AgentSpace | None = None,
+        jail: JailMaker | None = None,
     ) -> None:
         self._command, self._task, self._gateway = command, task, gateway
-        self._scratch, self._decode, self._space = scratch, decode, space
+        self._scratch, self._decode, self._jail = scratch, decode, jail
 
     async def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        """Run the program to its end. Raises HarnessCrashed with its stderr, RolloutError where it cannot start."""
+        """Run the program to its end. Raises HarnessCrashed with its stderr."""
         folder = Path(tempfile.mkdtemp(prefix="episode-", dir=self._scratch))
         try:
-            if self._space is None:
-                await asyncio.to_thread(self._lay_out, prompt, folder)
+            files = await asyncio.to_thread(self._files, prompt)
+            if self._jail is None:
+                await asyncio.to_thread(_lay_out, files, folder)
                 with self._gateway.session(chat) as key:
-                    code, tail = await self._run(folder, key, chat)
+                    own = _variables(self._gateway.url, key) | {RUN: run_name(self._scratch), "TMPDIR": str(folder)}
+                    code, tail = await run_agent(["/bin/sh", "-c", self._command], folder, own, chat.ended, GRACE_S)
             else:
-                code, tail = await self._run_jailed(self._space, prompt, folder, chat)
+                code, tail = await self._run_jailed(self._jail, files, folder, chat)
             if self._gateway.fault is not None:
                 raise self._gateway.fault
             if code:
@@ -79,7 +74,8 @@ class HarnessRollout:
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""
             await asyncio.to_thread(_clean_workdir, folder)
-            return await asyncio.to_thread(self._task.answer, prompt, folder, said)
+            answer: str = await asyncio.to_thread(self._task.answer, prompt, folder, said)
+            return answer
         finally:
             await shielded_thread(remove_tree, str(folder))
 
@@ -94,44 +90,48 @@ class HarnessRollout:
             found[inside] = text
         return found
 
-    def _lay_out(self, prompt: Prompt, folder: Path) -> None:
-        for name, text in self._files(prompt).items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-
-    async def _run_jailed(self, space: AgentSpace, prompt: Prompt, folder: Path, chat: Chat) -> tuple[int, str]:
-        """As ``_run``, in a jail; what the program left is in ``folder`` then."""
-        files = await asyncio.to_thread(self._files, prompt)
-        async with JailedHarness(space) as jailed:
-            await jailed.lay_out(files)
-            code, tail = await jailed.run(self._command, self._gateway, chat, GRACE_S)
-            await jailed.take_back(folder)
+    async def _run_jailed(
+        self, start: JailMaker, files: Mapping[str, str], folder: Path, chat: Chat
+    ) -> tuple[int, str]:
+        """As ``run_agent``, in a jail; what the program left is in ``folder`` then."""
+        async with threaded(_opened(start)) as jail:
+            try:
+                await shielded_thread(jail.lay_out, {name: text.encode() for name, text in files.items()})
+            except OSError as error:
+                way_out = f"the task's files cannot be laid out ({error.strerror}): raise episode.jail.work_bytes"
+                raise RolloutError(way_out) from error
+            assert jail.listener is not None
+            async with self._gateway.serve(jail.listener) as url:
+                with self._gateway.session(chat) as key:
+                    own = _variables(url, key) | {"PATH": child_environment()["PATH"]}
+                    code, tail = await run_jailed(jail, self._command, own, chat.ended, GRACE_S)
+            await shielded_thread(jail.take_back, str(folder), bytes_max=BACK_BYTES)
         return code, tail
 
-    async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
-        """Returns the exit status, and the end of stderr."""
-        own = {
-            RUN: run_name(self._scratch),
-            "TMPDIR": str(folder),
-            "OPENAI_BASE_URL": self._gateway.url,
-            "OPENAI_API_BASE": self._gateway.url,
-            "OPENAI_API_KEY": key,
-            "NO_PROXY": "127.0.0.1,localhost",
-            "no_proxy": "127.0.0.1,localhost",
-            "TYPER_STANDARD_TRACEBACK": "1",  # one that is drawn can take longer than GRACE_S
-        }
-        try:
-            program = HarnessProcess(["/bin/sh", "-c", self._command], folder, own)
-        except OSError as error:
-            way_out = "end other programs, or allow more processes (ulimit -u)"
-            raise RolloutError(f"episode.command cannot be started ({error.strerror or error}): {way_out}") from error
-        try:
-            await race(program.ended.wait(), chat.ended.wait())
-            await race(program.ended.wait(), asyncio.sleep(GRACE_S))
-        finally:
-            await program.close()
-        return program.code, program.tail
+
+def _variables(url: str, key: str) -> dict[str, str]:
+    """Variables by which a program finds the gateway."""
+    return {
+        "OPENAI_BASE_URL": url,
+        "OPENAI_API_BASE": url,
+        "OPENAI_API_KEY": key,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        "TYPER_STANDARD_TRACEBACK": "1",  # one that is drawn can take longer than GRACE_S
+    }
+
+
+@contextmanager
+def _opened(start: JailMaker) -> Iterator[CommandJail]:
+    with closing(start()) as jail:
+        yield jail
+
+
+def _lay_out(files: Mapping[str, str], folder: Path) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def _clean_workdir(folder: Path) -> None:

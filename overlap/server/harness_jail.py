@@ -7,176 +7,204 @@
 
 The socket was made inside the jail's network namespace, and the gateway accepts from outside: nothing forwards, and
 nothing else is there to be reached. The jail ends with this process, however that ends.
+
+Of the machine's files it reads the tools, ``episode.jail.readable``, and what the words of its command name:
+``python /my/agent.py --task x``  ─▶  the interpreter's directories, /my/agent.py.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Callable, Mapping
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
 
 from overlap.config.fields import Config
-from overlap.core import described_error
+from overlap.config.options import section_from
+from overlap.config.rules import Number, Whole
 from overlap.core.aio import race, shielded
-from overlap.core.errors import ConfigError, RolloutError
+from overlap.core.errors import ConfigError
 from overlap.process.run_environment import child_environment
-from overlap.server.agent_reach import check_open_to_others, readable_paths
-from overlap.server.chat import Chat
 from overlap.server.episodes import HarnessCrashed
-from overlap.server.gateway import Gateway
 from overlap.server.harness_process import StderrTail
-from sandbox.core.nouns import MIB, Isolation, Limits
+from sandbox.core.nouns import MIB, Limits
 from sandbox.errors import Cancelled, SandboxError
 from sandbox.session.commands import CommandJail
 
-P = ParamSpec("P")
-T = TypeVar("T")
+JailMaker = Callable[[], CommandJail]
+"""Starts a jail of a run's programs. Raises SandboxError where the machine cannot isolate so."""
 BACK_BYTES = 64 * MIB
 """Bytes of the files left by a program that are brought back, at most."""
 _KILLED = 137
 _WALL_S = 1_000_000.0
 """The owner ends the program; its clock is paused while the engine sleeps."""
-_DEFAULTS = {"memory_bytes": 2048 * MIB, "processes": 256, "open_files": 1024, "work_bytes": 256 * MIB}
+_PYTHON_S = 20.0
+_SYSTEM = ("/", "/usr", "/usr/local")
+_SHEBANG = re.compile(rb"#!\s*(/\S+)(?:\s+(\S+))?")
+_ASK = """
+import glob, json, sys
+homes = sys.prefix, sys.base_prefix
+own = [path for path in homes if path not in ("/", "/usr", "/usr/local")]
+found = [path for path in sys.path if path.startswith(tuple(home + "/lib" for home in homes))]  # no .pth leads out
+print(json.dumps([*own, *found, *glob.glob(sys.base_prefix + "/lib/libpython*")]))
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSpace:
-    """Settings of all programs of a run: tier, limits, bytes of the working directory, and paths that they may read."""
+class JailOptions:
+    """``episode.jail``: paths that a program may read, and limits of all its processes together."""
 
-    tier: Isolation
-    limits: Limits
-    work_bytes: int
-    readable: tuple[str, ...]
+    readable: tuple[str, ...] = ()
+    cpu_s: Annotated[Number, Field(ge=0)] = 0.0
+    """0: ``episode.timeout_s``."""
+    memory_bytes: Annotated[Whole, Field(gt=0)] = 2048 * MIB
+    processes: Annotated[Whole, Field(gt=0)] = 256
+    open_files: Annotated[Whole, Field(gt=0)] = 1024
+    work_bytes: Annotated[Whole, Field(gt=0)] = 256 * MIB
+    """Size of the working directory."""
 
-    def open(self) -> CommandJail:
-        """A jail. Raises SandboxError where the machine cannot isolate so."""
-        return CommandJail(self.tier, self.limits, work_bytes=self.work_bytes, readable=self.readable, network=True)
 
-
-def agent_space(cfg: Config) -> AgentSpace | None:
-    """The space that the configuration asks for; None where agents are not isolated. Raises ConfigError."""
+def agent_space(cfg: Config) -> JailMaker | None:
+    """Maker of the jails that the configuration asks for; None where agents are not isolated. Raises ConfigError, and
+    SandboxError for limits that no jail can have.
+    """
     episode = cfg.episode
     if episode.jail is None:
         return None
-    given: dict[str, Any] = {"cpu_s": episode.timeout_s, **_DEFAULTS}
-    named = episode.jail.get("readable", [])
-    if not isinstance(named, list | tuple) or not all(isinstance(path, str) for path in named):
-        raise ConfigError("episode.jail.readable", named, "write a list of whole paths, [/my/data]")
-    for name, value in episode.jail.items():
-        whole = isinstance(value, int | float) if name == "cpu_s" else isinstance(value, int)
-        if name != "readable" and (name not in given or not whole or isinstance(value, bool) or value <= 0):
-            way_out = f"use readable, and positive numbers of {', '.join(given)}; all but cpu_s are whole"
-            raise ConfigError(f"episode.jail.{name}", value, way_out)
-    given |= {name: value for name, value in episode.jail.items() if name != "readable"}
-    work_bytes = given.pop("work_bytes")
-    try:
-        output = min(work_bytes, Limits().output_bytes)
-        limits = Limits(wall_s=_WALL_S, file_bytes=work_bytes, output_bytes=output, **given)
-    except SandboxError as error:
-        raise ConfigError("episode.jail", episode.jail, described_error(error)) from error
-    readable = readable_paths(episode.command, named)
+    asked = asdict(section_from(JailOptions, episode.jail, "episode.jail"))
+    readable = readable_paths(episode.command, asked.pop("readable"))
     check_open_to_others(readable)
-    return AgentSpace("A", limits, work_bytes, readable)
+    work_bytes = asked.pop("work_bytes")
+    asked |= {"cpu_s": asked["cpu_s"] or episode.timeout_s, "output_bytes": min(work_bytes, Limits().output_bytes)}
+    limits = Limits(wall_s=_WALL_S, file_bytes=work_bytes, **asked)
+    return partial(CommandJail, "A", limits, work_bytes=work_bytes, readable=readable, network=True)
 
 
 def check_space(cfg: Config) -> None:
     """Raise ConfigError where agents cannot be isolated as ``cfg`` asks. Starts a jail where it asks for one."""
-    space = agent_space(cfg)
-    if space is None:
-        return
     try:
-        space.open().close()
+        if start := agent_space(cfg):
+            start().close()
     except SandboxError as error:
         raise ConfigError("episode.jail", cfg.episode.jail, str(error)) from error
 
 
-class JailedHarness:
-    """One program's jail, as an async context; its steps are done in a thread of its own."""
-
-    def __init__(self, space: AgentSpace) -> None:
-        self._space, self._threads = space, ThreadPoolExecutor(1, "agent")
-        self._jail: CommandJail | None = None
-
-    async def __aenter__(self) -> JailedHarness:
+async def run_jailed(
+    jail: CommandJail, command: str, environment: Mapping[str, str], over: asyncio.Event, grace_s: float
+) -> tuple[int, str]:
+    """Run the program to its end, in a thread of its own; it is killed ``grace_s`` after ``over``. Returns the exit
+    status and the end of stderr. Raises HarnessCrashed where a limit ended it, SandboxError.
+    """
+    stderr, null = StderrTail(), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    threads = ThreadPoolExecutor(1, "agent")
+    try:
+        work = partial(jail.run, command, environment=environment, pipes=(null, null, stderr.target))
+        running = asyncio.get_running_loop().run_in_executor(threads, work)
         try:
-            await self._do(self._start)
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        try:
-            if self._jail is not None:
-                await self._do(self._jail.close)
+            await race(running, over.wait())
+            await race(running, asyncio.sleep(grace_s))
         finally:
-            self._threads.shutdown(wait=False)
+            if not running.done():
+                jail.cancel()
+            with suppress(Cancelled):
+                await shielded(running)
+            jail.resume()
+        stderr.listen()
+        if isinstance(running.exception(), Cancelled):
+            return _KILLED, stderr.text
+        done = running.result()
+    finally:
+        stderr.close_target()
+        stderr.close()
+        os.close(null)
+        threads.shutdown(wait=False)
+    if done.cause is not None:
+        raise HarnessCrashed(f"episode.command was ended, by its limit or rule: {done.cause} (episode.jail)")
+    return done.exit_code if done.exit_code is not None else 128 + (done.signal or 0), stderr.text
 
-    def _start(self) -> None:
-        self._jail = self._space.open()
 
-    @property
-    def jail(self) -> CommandJail:
-        assert self._jail is not None, "it is open inside its context"
-        return self._jail
+def readable_paths(command: str, readable: Iterable[str]) -> tuple[str, ...]:
+    """Paths that exist, each with what it leads to. Raises ConfigError for one of ``readable`` that cannot be shown."""
+    found: dict[str, None] = {}
+    for path in readable:
+        _check(path)
+        found |= dict.fromkeys((os.path.normpath(path), os.path.realpath(path)))
+    for path in _named(command):
+        for one in (path, *_interpreters(path)):
+            found |= dict.fromkeys((os.path.normpath(one), os.path.realpath(one)))
+            found |= dict.fromkeys(_directories_of_python(one))
+    return tuple(found)
 
-    async def lay_out(self, files: Mapping[str, str]) -> None:
-        """Raises RolloutError where they do not fit, SandboxError."""
-        try:
-            await self._do(self.jail.lay_out, {name: text.encode() for name, text in files.items()})
-        except OSError as error:
-            way_out = f"the task's files cannot be laid out ({error.strerror}): raise episode.jail.work_bytes"
-            raise RolloutError(way_out) from error
 
-    async def run(self, command: str, gateway: Gateway, chat: Chat, grace_s: float) -> tuple[int, str]:
-        """Run the program to its end; it is killed ``grace_s`` after the chat's. Returns the exit status and the end of
-        stderr. Raises HarnessCrashed where a limit ended it, SandboxError.
-        """
-        assert self.jail.listener is not None
-        async with gateway.serve(self.jail.listener) as url:
-            with gateway.session(chat) as key:
-                known = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "OPENAI_API_KEY": key}
-                known |= {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
-                known |= {"PATH": child_environment()["PATH"], "TYPER_STANDARD_TRACEBACK": "1"}
-                return await self._run(command, known, chat, grace_s)
+def _check(path: str) -> None:
+    if not os.path.isabs(path) or os.path.realpath(path) in _SYSTEM:
+        way_out = "name files and directories by their whole paths, and no more than the program needs"
+        raise ConfigError("episode.jail.readable", path, way_out)
+    if not os.path.exists(path):
+        raise ConfigError("episode.jail.readable", path, "there is no such file or directory")
 
-    async def _run(self, command: str, known: Mapping[str, str], chat: Chat, grace_s: float) -> tuple[int, str]:
-        stderr, null = StderrTail(), os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            pipes = (null, null, stderr.target)
-            running = self._begin(lambda: self.jail.run(command, environment=known, pipes=pipes))
-            try:
-                await race(running, chat.ended.wait())
-                await race(running, asyncio.sleep(grace_s))
-            finally:
-                if not running.done():
-                    self.jail.cancel()
-                with suppress(Cancelled):
-                    await shielded(running)
-                self.jail.resume()
-            stderr.listen()
-            if isinstance(running.exception(), Cancelled):
-                return _KILLED, stderr.text
-            done = running.result()
-        finally:
-            stderr.close_target()
-            stderr.close()
-            os.close(null)
-        if done.cause is not None:
-            raise HarnessCrashed(f"episode.command was ended, by its limit or rule: {done.cause} (episode.jail)")
-        return done.exit_code if done.exit_code is not None else 128 + (done.signal or 0), stderr.text
 
-    async def take_back(self, folder: Path) -> None:
-        """Copy the files that the program left into an empty directory. Raises SandboxError, OSError."""
-        await self._do(self.jail.take_back, str(folder), bytes_max=BACK_BYTES)
+def check_open_to_others(paths: Iterable[str]) -> None:
+    """Raise ConfigError where root's isolated programs, which are another user's, may not read one of these."""
+    if os.geteuid() != 0:
+        return
+    for path in paths:
+        needed = 0o005 if os.path.isdir(path) else 0o004
+        if os.path.exists(path) and os.stat(path).st_mode & needed != needed:
+            way_out = f"an isolated program of root is another user, who may not read it: chmod -R o+rX {path}"
+            raise ConfigError("episode.jail.readable", path, way_out)
 
-    async def _do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await shielded(self._begin(lambda: work(*args, **kwargs)))
 
-    def _begin(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+def _named(command: str) -> Iterator[str]:
+    """Files that the words of a command name: by their whole path, or the program on the PATH."""
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:  # a shell reads more than this does
+        return
+    path = child_environment()["PATH"]
+    for word in words:
+        if os.path.isabs(word) and os.path.isfile(word):
+            yield word
+        elif "/" not in word and (program := shutil.which(word, path=path)):
+            yield program
+
+
+def _interpreters(path: str) -> Iterator[str]:
+    """Yield the programs that read a script, as its first line names them."""
+    if not os.access(path, os.R_OK):
+        return
+    with open(path, "rb") as file:
+        line = file.readline(256)
+    if found := _SHEBANG.match(line):
+        first, second = (os.fsdecode(part or b"") for part in found.groups())
+        program = shutil.which(second, path=child_environment()["PATH"]) if first.endswith("/env") else first
+        if program:
+            yield program
+
+
+def _directories_of_python(path: str) -> list[str]:
+    """Return the directories that a Python imports from by default; none for another program. An editable install is
+    elsewhere, and is readable only where ``episode.jail`` names it.
+    """
+    if not re.fullmatch(r"python[\d.]*", os.path.basename(path)) or not os.access(path, os.X_OK):
+        return []
+    try:
+        asked = [path, "-I", "-c", _ASK]
+        done = subprocess.run(
+            asked, env=child_environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=_PYTHON_S, check=True
+        )
+        found = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+    return [one for one in found if os.path.exists(one) and one not in _SYSTEM]

@@ -8,9 +8,10 @@ import secrets
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from overlap.core.aio import shielded_thread
+from overlap.core.aio import race, shielded_thread
 from overlap.core.errors import RolloutError
 from overlap.process import process_tree, subreaper
 from overlap.process.process_tree import Pid
@@ -56,79 +57,60 @@ class StderrTail:
         os.close(self._source)
 
 
-class HarnessProcess:
-    """Starts ``argv`` in ``folder``, with ``own`` variables, in a session of its own; ``close`` must be called. Belongs
-    to the running event loop. Raises OSError where it cannot be started.
+async def run_agent(
+    argv: Sequence[str], folder: Path, own: Mapping[str, str], over: asyncio.Event, grace_s: float
+) -> tuple[int, str]:
+    """Run ``argv`` in ``folder``, with ``own`` variables, in a session of its own, to its end; it is killed ``grace_s``
+    after ``over``. Returns its exit status (more than 128: a signal) and the end of what it wrote to stderr.
 
-    ``ended`` is set when the program has ended; ``code`` is its exit status (more than 128: a signal), ``tail`` the end
-    of what it wrote to stderr.
+    However this ends, no process of the program is left: of those below its subreaper and, if that was killed, of those
+    with its mark. Raises RolloutError where processes restart themselves faster than they can be ended, OSError.
     """
-
-    def __init__(self, argv: Sequence[str], folder: Path, own: Mapping[str, str]) -> None:
-        self._mark = secrets.token_hex(8)
-        known = child_environment(**own, **{LIFE: self._mark})
-        for name in (PARENT, "PYTHONPATH"):  # its imports are not ours
-            known.pop(name, None)
-        self._stderr = StderrTail()
+    mark = secrets.token_hex(8)
+    stderr, threads = StderrTail(), ThreadPoolExecutor(1, "agent")
+    try:
+        process = _started(argv, folder, child_environment(**own, **{LIFE: mark}), stderr)
+        running = asyncio.get_running_loop().run_in_executor(threads, process.wait)
         try:
-            self._process = subprocess.Popen(
-                subreaper.subreaper_command(argv),
-                cwd=folder,
-                env=known,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr.target,
-                start_new_session=True,
+            await race(running, over.wait())
+            await race(running, asyncio.sleep(grace_s))
+        finally:
+            stderr.listen()
+            await shielded_thread(_kill, process, mark)
+        code = await running
+    finally:
+        stderr.close()
+        threads.shutdown(wait=False)
+    return code if code >= 0 else 128 - code, stderr.text
+
+
+def _started(argv: Sequence[str], folder: Path, known: dict[str, str], stderr: StderrTail) -> subprocess.Popen[bytes]:
+    for name in (PARENT, "PYTHONPATH"):  # its imports are not ours
+        known.pop(name, None)
+    try:
+        return subprocess.Popen(
+            subreaper.subreaper_command(argv),
+            cwd=folder,
+            env=known,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr.target,
+            start_new_session=True,
+        )
+    finally:
+        stderr.close_target()
+
+
+def _kill(process: subprocess.Popen[bytes], mark: str) -> None:
+    if process.poll() is None:
+        process_tree.kill_tree([process.pid], KILL_S, reap=False, trackers=True)
+    until = time.monotonic() + END_S
+    while left := process_tree.marked(f"{LIFE}={mark}"):
+        if time.monotonic() > until:
+            raise RolloutError(
+                f"episode.command: processes that it started still run after {END_S:g} s of SIGKILL: {_named(left)}"
             )
-        except OSError:
-            self._stderr.close()
-            raise
-        finally:
-            self._stderr.close_target()
-        self.ended, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        self._pidfd = os.pidfd_open(self._process.pid)
-        self._loop.add_reader(self._pidfd, self._on_end)
-
-    @property
-    def code(self) -> int:
-        """Exit status; 0 while it runs."""
-        code = self._process.returncode or 0
-        return code if code >= 0 else 128 - code
-
-    @property
-    def tail(self) -> str:
-        return self._stderr.text
-
-    async def close(self) -> None:
-        """Kill every process of the program: those below its subreaper and, if that was killed, those with its mark.
-
-        Raises RolloutError where processes restart themselves faster than they can be ended.
-        """
-        self._stderr.listen()
-        try:
-            await shielded_thread(self._kill)
-        finally:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._stderr.close()
-            self.ended.set()
-
-    def _kill(self) -> None:
-        if self._process.poll() is None:
-            process_tree.kill_tree([self._process.pid], KILL_S, reap=False, trackers=True)
-        until = time.monotonic() + END_S
-        while left := process_tree.marked(f"{LIFE}={self._mark}"):
-            if time.monotonic() > until:
-                raise RolloutError(
-                    f"episode.command: processes that it started still run after {END_S:g} s of SIGKILL: {_named(left)}"
-                )
-            process_tree.kill_tree(left, KILL_S, reap=False, trackers=True)
-        self._process.wait(KILL_S)
-
-    def _on_end(self) -> None:
-        self._loop.remove_reader(self._pidfd)
-        self._process.poll()
-        self.ended.set()
+        process_tree.kill_tree(left, KILL_S, reap=False, trackers=True)
 
 
 def _named(processes: Sequence[Pid]) -> str:

@@ -10,15 +10,17 @@ is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from overlap.core import TurnMarks, unicode_of
+from overlap.core.chat_turns import unicode_of
 from overlap.core.errors import EpisodeError, RequestRefused, one_line
-from overlap.server.episode_tree import text_of
-from overlap.server.template_messages import Raw, called_oddly, calls_apart, plain_message
+from overlap.core.turn_marks import TurnMarks
+from overlap.server.episode_tree import ARGUMENTS, ROLES, said_in, text_of
 from overlap.server.turn_request import context_full
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
@@ -65,17 +67,13 @@ class ChatTemplate:
         Raises RequestRefused where the template refuses the dialog, or EpisodeError if the reason may be how the policy
         called its tools.
         """
-        plain = [plain_message(message) for message in messages]
-        try:
-            text = self._text(plain, tools, True)
-        except EpisodeError as refusal:
-            if not called_oddly(plain):
-                raise
+        plain, refusals = [plain_message(message) for message in messages], list[EpisodeError]()
+        for shown in (plain, calls_apart(plain)) if called_oddly(plain) else (plain,):
             try:
-                text = self._text(calls_apart(plain), tools, True)
-            except EpisodeError:
-                raise refusal from None
-        return self._marks.ids(text, self._ids)
+                return self._marks.ids(self._text(shown, tools, True), self._ids)
+            except EpisodeError as refusal:
+                refusals.append(refusal)
+        raise refusals[0]
 
     def continuation(
         self, reply: Raw, last: int | None, new: Sequence[Raw], tools: Sequence[Raw] = ()
@@ -106,14 +104,12 @@ class ChatTemplate:
     def shows_calls(self) -> str:
         """A call of a tool as this template shows it; "" where it shows none."""
         call = {"type": "function", "id": "0" * 9, "function": {"name": TOOL_NAME, "arguments": {}}}
-        try:
-            front, shown, rest = self._text([*ASKED, _answer("", tool_calls=[call])], [TOOL], False).rpartition(
-                TOOL_NAME
-            )
-        except EpisodeError:
-            return ""
-        head = self._text([*ASKED, _answer()], [TOOL], False).rpartition(DUMMY)[0]
-        return front.removeprefix(head) + shown + rest.removesuffix(self._end) if front.startswith(head) else ""
+        with suppress(EpisodeError):
+            whole = self._text([*ASKED, _answer("", tool_calls=[call])], [TOOL], False)
+            front, shown, rest = whole.rpartition(TOOL_NAME)
+            head = self._text([*ASKED, _answer()], [TOOL], False).rpartition(DUMMY)[0]
+            return front.removeprefix(head) + shown + rest.removesuffix(self._end) if front.startswith(head) else ""
+        return ""
 
     def _tail(self, said: Raw, new: Sequence[Raw], tools: Sequence[Raw]) -> str | None:
         shown = self._text([*ASKED, said], tools, False)
@@ -139,11 +135,10 @@ class ChatTemplate:
         tail = self.tail(_answer(), new)
         if tail is None:
             return False
-        try:
+        with suppress(EpisodeError):
             ids, whole = self._marks.ids(tail, self._ids), self.whole([*ASKED, _answer(), *new])
-        except EpisodeError:
-            return False
-        return whole[-len(ids) :] == ids
+            return whole[-len(ids) :] == ids
+        return False
 
     def _text(self, messages: Sequence[Raw], tools: Sequence[Raw], asks: bool) -> str:
         if not getattr(self._tokenizer, "chat_template", None):
@@ -198,3 +193,68 @@ def _stand_ins(calls: Sequence[Raw]) -> Iterator[tuple[Raw, ...]]:
         yield _answer(tool_calls=bare), _answer("", tool_calls=[*bare[:-1], marked])
         yield (_answer("", tool_calls=[marked]),)
     yield (_answer(),)
+
+
+Raw = Mapping[str, Any]
+
+
+def plain_message(raw: Raw) -> dict[str, Any]:
+    """A message with text, known roles, and arguments of tools as objects."""
+    plain: dict[str, Any] = {"role": ROLES[raw["role"]], "content": said_in(raw)}
+    plain |= {name: raw[name] for name in ("name", "tool_call_id") if raw.get(name) is not None}
+    if (reasoning := raw.get("reasoning", raw.get("reasoning_content"))) is not None:
+        plain["reasoning_content"] = reasoning
+    if raw.get("tool_calls"):
+        plain["tool_calls"] = [_plain_call(call) for call in raw["tool_calls"]]
+    return plain
+
+
+def _plain_call(call: Raw) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str) and len(arguments) <= ARGUMENTS:
+        with contextlib.suppress(ValueError, RecursionError):  # as it was said
+            arguments = json.loads(arguments)
+    found = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    return found | ({"id": call["id"]} if call.get("id") is not None else {})
+
+
+def called_oddly(messages: Sequence[Raw]) -> bool:
+    """Return whether an answer has several tool calls, or arguments that are no object: the policy may do so, and some
+    templates refuse it.
+    """
+    called = [message.get("tool_calls") or () for message in messages]
+    given = (call["function"].get("arguments") for calls in called for call in calls)
+    return any(len(calls) > 1 for calls in called) or not all(isinstance(found, Mapping) for found in given)
+
+
+def calls_apart(messages: Sequence[Raw]) -> list[Raw]:
+    """The dialog with each tool call in an answer of its own, before its result, and with arguments as an object."""
+    found, waiting, head = list[Raw](), list[Raw](), dict[str, Any]()
+
+    def called(calls: Sequence[Raw]) -> Iterator[Raw]:
+        nonlocal head
+        for call in calls:
+            yield head | {"tool_calls": [_with_object(call)]}
+            head = {"role": "assistant", "content": ""}
+
+    for message in messages:
+        if message["role"] == "tool" and waiting:
+            ids = [call.get("id") for call in waiting]
+            own = message.get("tool_call_id")
+            found += [*called([waiting.pop(ids.index(own) if own in ids else 0)]), message]
+            continue
+        found += called(waiting)
+        waiting = list(message.get("tool_calls") or ())
+        if waiting:
+            head = {name: value for name, value in message.items() if name != "tool_calls"}
+        else:
+            found.append(message)
+    return [*found, *called(waiting)]
+
+
+def _with_object(call: Raw) -> dict[str, Any]:
+    arguments = call["function"]["arguments"]
+    if not isinstance(arguments, Mapping):
+        arguments = {"arguments": arguments}
+    return {**call, "function": {**call["function"], "arguments": arguments}}

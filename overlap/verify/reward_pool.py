@@ -16,7 +16,7 @@ import time
 import types
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,11 +25,14 @@ import dill
 
 from overlap.core import Prompt, Task, shortened
 from overlap.core.errors import ConfigError, VerifierError
-from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
-from overlap.verify.reward_worker import Hung, NotReturned, RewardWorker, WorkerLost
-from overlap.verify.user_fault import RewardFault, method_name
+from overlap.core.user_code import RewardFault, method_name
+from overlap.verify.reward_worker import RewardWorker, WorkerLost
 
 T = TypeVar("T")
+TRIES = 2
+"""Calls for an answer whose worker is lost."""
+PROMPTS_MAX, PROMPTS_BYTES_MAX = 256, 64 << 20
+"""Prompts that are kept as bytes, for their further samples: one may hold megabytes of the task's data."""
 PLAIN = "The answer is 0.\n```python\nprint(0)\n```\n"
 """From this every reward function that works returns: a text, a number, a program."""
 
@@ -41,8 +44,8 @@ class TimedReward:
     value: float | None
     started_s: float
     finished_s: float
-    blamed: NotReturned | None = None
-    """The way in which its answer ended the worker's call, which a plain answer does not; None without one."""
+    blamed: str = ""
+    """The way in which its answer ended the worker's call, which a plain answer does not; "" without one."""
 
 
 class RewardPool:
@@ -64,7 +67,9 @@ class RewardPool:
     ) -> None:
         self._task, self._wall_s, self._log, self._scratch, self._notify = task, wall_s, log, scratch, notify
         self._workers = workers
-        self._dumps = PromptDumps(lambda prompt: self._dump(prompt, f"prompt {prompt.id!r}"))
+        self._dumped, self._dumping = dict[int, tuple[Prompt, bytes]](), threading.Lock()
+        """By identity, the prompt, which is held so that its identity stays its own, and its bytes; used last is last.
+        """
         self._threads = ThreadPoolExecutor(workers, "reward")
         self._lock = threading.Lock()
         """Guards all fields below."""
@@ -76,10 +81,7 @@ class RewardPool:
 
     async def start(self) -> None:
         """Start one worker now, to see that the task can be sent. Raises ConfigError, VerifierError."""
-        try:
-            self._idle.append(await self._in_thread(self._take))
-        except WorkerLost as error:
-            raise VerifierError(f"no reward can be computed: {error}") from error
+        self._idle.append(await self._in_thread(self._take))
 
     async def reward(self, prompt: Prompt, answer: str, token_ids: Sequence[int] = ()) -> TimedReward:
         """The reward of an answer that consists of these tokens. Raises WorkerLost, RewardFault, ConfigError,
@@ -91,10 +93,11 @@ class RewardPool:
         """
         try:
             got = await self._in_thread(self._reward, prompt, answer, token_ids)
-        except Hung as hung:
-            self._tell(hung, prompt, "the sample is masked")
+        except WorkerLost as error:
+            if error.hung:
+                self._tell(error.what, prompt, "the sample is masked")
             raise
-        if got.blamed is not None:
+        if got.blamed:
             self._tell(got.blamed, prompt, "it returns from a plain answer, so the reward is 0")
         return got
 
@@ -124,33 +127,40 @@ class RewardPool:
 
     def _reward(self, prompt: Prompt, answer: str, token_ids: Sequence[int]) -> TimedReward:
         tokens = list(token_ids) if getattr(self._task, "reward_of_tokens", None) is not None else None
-        dumped, asked = self._dumps.of(prompt), time.monotonic()
-        try:
-            return self._ask(dumped, answer, tokens)
-        except Hung as error:  # what hung will hang again
-            blamed: NotReturned = error
-        except WorkerLost:
+        data, asked = self._bytes_of(prompt), time.monotonic()
+        for _ in range(TRIES):
             try:
-                return self._ask(dumped, answer, tokens)
-            except NotReturned as error:
-                blamed = error
+                return self._ask(data, answer, tokens)
+            except WorkerLost as error:
+                lost = error
+            if lost.hung:  # what hung will hang again
+                break
+        if not lost.what:
+            raise lost
         try:
             with suppress(RewardFault):  # it has come back
-                self._ask(dumped, prompt.prefill + PLAIN, None if tokens is None else [])
+                self._ask(data, prompt.prefill + PLAIN, None if tokens is None else [])
         except WorkerLost:
-            if isinstance(blamed, Hung):
-                self._count(blamed)
-            raise blamed from None
-        return TimedReward(0.0, asked, time.monotonic(), blamed)
+            self._count(lost)
+            raise lost from None
+        return TimedReward(0.0, asked, time.monotonic(), lost.what)
 
-    def _ask(self, dumped: DumpedPrompt, answer: str, tokens: list[int] | None) -> TimedReward:
+    def _bytes_of(self, prompt: Prompt) -> bytes:
+        with self._dumping:  # samples of one prompt come together: the first dumps it, the others wait
+            known = self._dumped
+            found = known.pop(id(prompt), None) or (prompt, self._dump(prompt, f"prompt {prompt.id!r}"))
+            known[id(prompt)] = found
+            while len(known) > PROMPTS_MAX or sum(len(data) for _, data in known.values()) > PROMPTS_BYTES_MAX:
+                del known[next(iter(known))]
+        return found[1]
+
+    def _ask(self, data: bytes, answer: str, tokens: list[int] | None) -> TimedReward:
         """One call. Raises WorkerLost, after which the worker is gone, and RewardFault."""
         worker, started = self._take(), time.monotonic()
-        try:
-            value, fault = worker.call(dumped, answer, tokens, self._wall_s)
-        except WorkerLost:
-            self._retire(worker)
-            raise
+        with ExitStack() as undo:
+            undo.callback(self._retire, worker)
+            value, fault = worker.call(data, answer, tokens, self._wall_s)
+            undo.pop_all()
         with self._lock:
             self._hung = -1
             self._idle.append(worker)
@@ -158,17 +168,17 @@ class RewardPool:
             raise RewardFault(fault)
         return TimedReward(value, started, time.monotonic())
 
-    def _tell(self, error: NotReturned, prompt: Prompt, outcome: str) -> None:
+    def _tell(self, what: str, prompt: Prompt, outcome: str) -> None:
         if self._notify is not None:
-            self._notify(f"{method_name(self._task, 'reward')} {error.what}, for prompt {prompt.id!r}; {outcome}")
+            self._notify(f"{method_name(self._task, 'reward')} {what}, for prompt {prompt.id!r}; {outcome}")
 
-    def _count(self, hung: Hung) -> None:
+    def _count(self, lost: WorkerLost) -> None:
         with self._lock:
-            self._hung += self._hung >= 0
+            self._hung += lost.hung and self._hung >= 0
             often = self._hung >= self._workers
         if often:
             way_out = "raise verify.cpu_s if it may take longer"
-            raise RewardFault(f"{hung.what}, and no call has returned yet ({way_out})") from hung
+            raise RewardFault(f"{lost.what}, and no call has returned yet ({way_out})") from lost
 
     def _take(self) -> RewardWorker:
         """An idle worker that has loaded the task, or a new one. Raises WorkerLost, ConfigError, VerifierError."""
@@ -179,16 +189,13 @@ class RewardPool:
                 return self._idle.pop()
             if self._payload is None:
                 self._payload = self._dump(self._task, "the task")
-            worker = RewardWorker(self._dumps, self._log, self._scratch)
+            worker = RewardWorker(self._log, self._scratch)
             self._live.add(worker)
-        try:
-            fault = worker.load(self._payload)
-        except WorkerLost:
-            self._retire(worker)
-            raise
-        if fault:
-            self._retire(worker)
-            raise VerifierError(f"the reward worker could not load {type(self._task).__qualname__}: it {fault}")
+        with ExitStack() as undo:
+            undo.callback(self._retire, worker)
+            if fault := worker.load(self._payload):
+                raise VerifierError(f"the reward worker could not load {type(self._task).__qualname__}: it {fault}")
+            undo.pop_all()
         return worker
 
     def _retire(self, worker: RewardWorker) -> None:

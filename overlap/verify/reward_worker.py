@@ -15,15 +15,16 @@ import sys
 import tempfile
 import time
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from multiprocess.connection import Pipe, wait
 
-from overlap.core import line_of_dump
+from overlap.core.errors import VerifierError
+from overlap.core.user_code import line_of_dump
 from overlap.process.child_processes import ChildProcesses
 from overlap.process.process_tree import read_proc
-from overlap.verify.prompt_transfer import DumpedPrompt, PromptDumps
 from overlap.verify.reward_host import BOOT, WHERE
 
 START_S = 120.0
@@ -36,33 +37,25 @@ _WHERE_S = 0.3
 """Seconds that a worker that hangs has to report where."""
 
 
-class WorkerLost(Exception):
-    """No reward was returned: its worker did not start, hung or died. The sample is masked."""
+class WorkerLost(VerifierError):
+    """No reward was returned: its worker did not start, hung or died. The sample is masked.
 
+    ``what``: the user's function did this, and did not come back from an answer; "" where it is not to blame. ``hung``:
+    it has not ended at its deadline.
+    """
 
-class NotReturned(WorkerLost):
-    """The user's function did not come back from an answer. ``what`` it did, without a subject."""
-
-    def __init__(self, text: str, what: str = "") -> None:
+    def __init__(self, text: str, what: str = "", *, hung: bool = False) -> None:
         super().__init__(text)
-        self.what = what
-
-
-class Hung(NotReturned):
-    """The user's function has not ended at its deadline."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the reward function {what}", what)
+        self.what, self.hung = what, hung
 
 
 class RewardWorker:
     """One process, which has one call at a time. It is started at once, works where this process does, and prints to
-    ``log`` or else to this process's own output; ``scratch`` is the run's directory, or else the temp folder. ``dumps``
-    makes its prompts. All methods but ``pids`` and ``kill`` belong to one thread at a time. Raises WorkerLost.
+    ``log`` or else to this process's own output; ``scratch`` is the run's directory, or else the temp folder. All
+    methods but ``pids`` and ``kill`` belong to one thread at a time. Raises WorkerLost.
     """
 
-    def __init__(self, dumps: PromptDumps, log: Path | None, scratch: Path | None) -> None:
-        self._dumps, self._sent = dumps, set[int]()
+    def __init__(self, log: Path | None, scratch: Path | None) -> None:
         self._killed = False
         self._location = -1
         """Descriptor, there, of the file in which it writes where it hangs."""
@@ -84,26 +77,23 @@ class RewardWorker:
             self._send("load", sys.path, payload)
         if not self._replied(until - time.monotonic()):
             raise WorkerLost(f"the reward worker did not start, and load the task, within {START_S:g} s")
-        fault, self._location = self._receive()
+        self._location, fault = self._receive()
         return str(fault)
 
     def call(
-        self, prompt: DumpedPrompt, answer: str, token_ids: list[int] | None, deadline_s: float
+        self, prompt: bytes, answer: str, token_ids: Sequence[int] | None, deadline_s: float
     ) -> tuple[float | None, str]:
         """The reward of an answer, and the fault of the reward function, "" for none. ``token_ids``: those of the
-        answer, for a task that asks for them. Raises WorkerLost; NotReturned where the function may be to blame.
+        answer, for a task that asks for them.
         """
-        data, forget = None, set[int]()
-        if prompt.number not in self._sent:
-            data, forget = prompt.data, self._sent - self._dumps.numbers
-            self._sent = {*self._sent - forget, prompt.number}
         tokens = None if token_ids is None else array("q", token_ids)  # of a list, dill writes each by itself
         before_s = _starved_s(self._process.pid)
-        self._send("reward", prompt.number, data, [*forget], answer, tokens)
+        self._send("reward", prompt, answer, tokens)
         if not self._replied(deadline_s):
             starved_s = max(map(_starved_s, self.pids()), default=0.0) - before_s
             if not self._replied(min(max(0.0, starved_s), STRETCH * deadline_s)):
-                raise Hung(f"took more than {deadline_s:g} s of wall time{self._where()}")
+                what = f"took more than {deadline_s:g} s of wall time{self._where()}"
+                raise WorkerLost(f"the reward function {what}", what, hung=True)
         reward, fault = self._receive()
         return reward, fault
 
@@ -139,13 +129,12 @@ class RewardWorker:
         try:
             code = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            raise NotReturned("the reward worker was cut off", "closed the connection of its worker") from None
+            raise WorkerLost("the reward worker was cut off", "closed the connection of its worker") from None
         # Without pid or log: failures of samples are counted by their text.
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         text = f"the reward worker died ({how})"
-        if code == -signal.SIGKILL:  # by the machine, perhaps, as memory ran out
-            raise WorkerLost(text)
-        raise NotReturned(text, f"ended its process ({how})")
+        killed = code == -signal.SIGKILL  # by the machine, perhaps, as memory ran out
+        raise WorkerLost(text, "" if killed else f"ended its process ({how})")
 
     def _where(self) -> str:
         """Return the worker's own report of where it hangs, also in a call that never returns to the interpreter."""

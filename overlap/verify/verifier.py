@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from overlap.core import ClusterFigures, Prompt, Scored, Task, Trajectory, described_error
-from overlap.core.errors import ConfigError, DataError, VerifierError
+from overlap.core.errors import ConfigError, DataError, OverlapError, VerifierError
+from overlap.core.user_code import RewardFault, checked_reward, method_name
 from overlap.process import process_tree
 from overlap.task import Task as BaseTask
 from overlap.verify.guarded_pool import GuardedPool, JudgePool, MultiNodePool
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
-from overlap.verify.user_fault import RewardFault, checked_reward, method_name
 from sandbox.core.checks import printable
 from sandbox.core.nouns import Case, Judgement, Limits, Program, Verdict
 from sandbox.core.problem import Problem
@@ -204,10 +204,8 @@ class SandboxVerifier:
         """
         try:
             return await self._judge_now(problem, program, turn)
-        except CheckerError:  # the fault of the problem
-            raise
         except SandboxError as error:
-            if self._closing is not None:
+            if isinstance(error, CheckerError) or self._closing is not None:  # that is the fault of the problem
                 raise
             if isinstance(error, PoolClosed) and self._open_pool() is not None:
                 self._opening = None  # it has closed itself: the next try opens another one
@@ -217,12 +215,16 @@ class SandboxVerifier:
         began = time.monotonic()
         try:
             return began, await (await self._sandbox()).judge(problem, program, turn=turn)
-        except InvalidProblem as error:
-            raise DataError("problem", problem.id, str(error)) from error
-        except IsolationUnavailable as error:
-            raise ConfigError("verify.isolation", self._cfg.verify.isolation, str(error)) from error
-        except ToolchainMissing as error:
-            raise VerifierError(f"programs in {program.language} cannot be judged: {error}") from error
+        except (InvalidProblem, IsolationUnavailable, ToolchainMissing) as error:
+            raise self._no_try_helps(error, problem, program) from error
+
+    def _no_try_helps(self, error: SandboxError, problem: Problem, program: Program) -> OverlapError:
+        match error:
+            case InvalidProblem():
+                return DataError("problem", problem.id, str(error))
+            case IsolationUnavailable():
+                return ConfigError("verify.isolation", self._cfg.verify.isolation, str(error))
+        return VerifierError(f"programs in {program.language} cannot be judged: {error}")
 
     async def _sandbox(self) -> GuardedPool:
         if self._opening is None or (self._opening.done() and self._open_pool() is None):
@@ -277,11 +279,9 @@ class SandboxVerifier:
         """Call the user's code; any error of it names the method and the sample."""
         try:
             return call()
-        except InvalidProblem as error:
-            raise DataError("problem", trajectory.request.prompt.id, str(error)) from error
-        except RewardFault as error:
-            raise self._task_fault(method, trajectory, str(error)) from error
         except Exception as error:  # the user's code can raise anything
+            if isinstance(error, InvalidProblem):
+                raise DataError("problem", trajectory.request.prompt.id, str(error)) from error
             raise self._task_fault(method, trajectory, described_error(error)) from error
 
     def _task_fault(self, method: str, trajectory: Trajectory, what: str) -> VerifierError:

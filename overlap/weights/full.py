@@ -3,10 +3,10 @@
     tensors = full_tensors(module, zero_stage)        every rank; may be iterated again and again
                                                       (with adapters: weights with those added to them)
     sender = open_sender("shm", rank=rank)
-    info = sender.prepare(tensors, version)           every rank; rank 0's is the info of the WeightUpdate
-    sender.transmit(info)                             every rank, while the engine loads
+    info = sender.prepare(tensors)                    every rank; rank 0's is the info of the WeightUpdate
+    sender.transmit()                                 every rank, while the engine loads
     sender.chunk(first)                               every rank, where it comes in chunks: the next when one is loaded
-    sender.retire(info)                               every rank, when it has loaded
+    sender.retire()                                   every rank, when it has loaded
 
 Importing this module imports no torch.
 """
@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -149,21 +149,23 @@ def full_tensors(module: Any, zero_stage: int, adapters: Mapping[str, LowRank] |
     return FullTensors(list(module.named_parameters()), zero_stage, adapters)
 
 
-class WeightSender(Protocol):
+class WeightSender:
     """One rank's end of the transfer. The top of this file has the order of the calls."""
 
-    def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
+    def prepare(self, named_tensors: FullTensors) -> dict[str, Any]:
         """Make a version ready; on rank 0 the result is what the engine needs, on other ranks it is empty."""
+        raise NotImplementedError
 
-    def transmit(self, info: dict[str, Any]) -> None:
+    def transmit(self) -> None:
         """Send while the engine receives; nothing for memory-based backends."""
 
     def chunk(self, first: bool) -> dict[str, Any] | None:
         """The next part, when the engine has loaded the last one; ``first`` begins anew. On rank 0 the result is what
         the engine needs; None when there is no more, and for backends that do not send in chunks.
         """
+        return None
 
-    def retire(self, info: dict[str, Any], *, loaded: bool = True) -> None:
+    def retire(self, loaded: bool = True) -> None:
         """The engine has loaded the version, or failed to."""
 
     def close(self) -> None:

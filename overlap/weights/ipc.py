@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from overlap.core.errors import LearnerError
-from overlap.weights.full import FullTensors
+from overlap.weights.full import FullTensors, WeightSender
 
 CHUNK_BYTES = 1 << 30
 """Bytes of the buffer, unless a single tensor is larger: then the size of that tensor."""
@@ -71,7 +71,7 @@ def fill_nothing(tensors: Iterator[tuple[str, torch.Tensor]], size: int) -> Gene
         yield chunk
 
 
-class IpcSender:
+class IpcSender(WeightSender):
     """Shares a buffer of each GPU with the engines on it: no rank ever holds a copy of the whole model.
 
     Every rank fills its own buffer with the same tensors, and rank 0 gives the handles of all, by the GPU's uuid: so
@@ -89,7 +89,7 @@ class IpcSender:
         self._source: Any = None
         self._filling: Generator[Any, None, None] | None = None
 
-    def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
+    def prepare(self, named_tensors: FullTensors) -> dict[str, Any]:
         self._stop()
         self._tensors = named_tensors
         return {"init": {"packed": True}} if self._rank == 0 else {}
@@ -141,10 +141,7 @@ class IpcSender:
             del filling, source
             self._device.collect()
 
-    def transmit(self, info: dict[str, Any]) -> None:
-        """The chunks are the transfer."""
-
-    def retire(self, info: dict[str, Any], *, loaded: bool = True) -> None:
+    def retire(self, loaded: bool = True) -> None:
         self._stop()
         self._tensors = None
         self._device.collect()  # engines hold the buffer until they have committed or abandoned what they loaded

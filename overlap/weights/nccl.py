@@ -8,6 +8,7 @@ a transfer that failed nothing of it is left: the next one meets anew.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.utils.network_utils import get_open_port
 
 from overlap.core.errors import LearnerError
-from overlap.weights.full import FullTensors
+from overlap.weights.full import FullTensors, WeightSender
 
 
 class TensorSource(WeightSource):
@@ -50,21 +51,20 @@ class SilentClient:
         """The driver finishes them."""
 
 
-class NcclSender:
+class NcclSender(WeightSender):
     """Rank 0 broadcasts to the engine's devices; the other ranks only help to gather."""
 
-    def __init__(self, rank: int, world_size: int, address: str, port: int) -> None:
-        self._rank, self._world_size = rank, world_size
-        self._address, self._port = address, port
+    def __init__(self, rank: int, world_size: int, address: str) -> None:
+        self._rank, self._world_size, self._address = rank, world_size, address
         self._meeting: dict[str, Any] = {}
         self._engine: TrainerWeightTransferEngine | None = None
         self._tensors: FullTensors | None = None
 
-    def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
+    def prepare(self, named_tensors: FullTensors) -> dict[str, Any]:
         self._tensors = named_tensors
         if self._engine is None:
-            port = self._port or get_open_port()
-            self._meeting = {"master_address": self._address, "master_port": port, "world_size": self._world_size}
+            there = {"master_address": self._address, "master_port": get_open_port()}
+            self._meeting = {**there, "world_size": self._world_size}
         if self._rank != 0:
             return {}
         metadata = named_tensors.metadata
@@ -78,26 +78,21 @@ class NcclSender:
             },
         }
 
-    def transmit(self, info: dict[str, Any]) -> None:
+    def transmit(self) -> None:
         """Another group is met after one in which this failed."""
         if self._tensors is None:
             raise LearnerError("nothing was prepared to be sent")
         source = TensorSource(self._tensors)
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.close)
             if self._engine is None:
                 meeting = NCCLTrainerInitInfo(rank=self._rank, **self._meeting)
                 self._engine = WeightTransferTrainerFactory.trainer_init(meeting, client=SilentClient(), source=source)
             self._engine.source = source
             self._engine.send_weights()
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
 
-    def chunk(self, first: bool) -> dict[str, Any] | None:
-        """All of it goes in one ``transmit``."""
-        return None
-
-    def retire(self, info: dict[str, Any], *, loaded: bool = True) -> None:
+    def retire(self, loaded: bool = True) -> None:
         self._tensors = None
         if not loaded:
             self.close()

@@ -126,7 +126,7 @@ class Evaluation:
                 through, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
                 await complete_answers(*through, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
             except (asyncio.CancelledError, KeyboardInterrupt):
-                progress.report_line("stopped: the same command goes on from here")
+                parts.console.print("stopped: the same command goes on from here")
                 raise
             finally:
                 self.seconds = time.monotonic() - began
@@ -151,7 +151,7 @@ class _Told:
         self._progress.live(f"judged {done}/{of}")
         if not self._live and done * 10 // of > self._tenth:
             self._tenth = done * 10 // of
-            self._progress.report_line(f"judged {done}/{of}")
+            self._progress.console.print(f"judged {done}/{of}")
 
 
 def sampling_settings(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[str, Any]:

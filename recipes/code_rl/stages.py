@@ -23,8 +23,8 @@ from overlap.config.load import last_override, load_config, without_override
 from overlap.core.errors import ConfigError
 from overlap.record.checkpoint import latest, load_state
 from overlap.record.ownership import check_out, holds_run, resolve
-from overlap.record.run_exit import RunExit
 from overlap.record.run_files import RunFile, exported_policy
+from overlap.record.run_summary import RunExit
 from overlap.record.rundir import RunDir
 from overlap.run.training import run_training
 from recipes.code_rl.command_line import Parser

@@ -14,12 +14,11 @@ doubles, so that a tolerance of 0 is exact.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from sandbox.compare.decimals import is_within, read_decimal
+from sandbox.compare.tokens import all_equal, is_within, read_decimal, tokens_of
 from sandbox.errors import InvalidProblem
 
 if TYPE_CHECKING:
@@ -42,10 +41,6 @@ class Flags:
     space_change_sensitive: bool = False
     absolute: Decimal | None = None
     relative: Decimal | None = None
-
-    @property
-    def numeric(self) -> bool:
-        return self.absolute is not None or self.relative is not None
 
 
 def kattis_comparison(mode: str) -> Callable[[bytes, bytes], bool] | None:
@@ -83,20 +78,14 @@ def _eps(name: str, text: str) -> Decimal:
 
 
 def kattis_equal(output: bytes, expected: bytes, flags: Flags) -> bool:
-    """Runs and tokens are taken one at a time: an output may be 16 MB of either."""
-    if output == expected:
-        return True
     find = _RUN if flags.space_change_sensitive else _TOKEN
-    pairs = zip_longest(_found(find, output), _found(find, expected))
-    return all(a is not None and b is not None and (a == b or _same(a, b, flags)) for a, b in pairs)
-
-
-def _found(pattern: re.Pattern[bytes], text: bytes) -> Iterator[bytes]:
-    return (found[0] for found in pattern.finditer(text))
+    tokens = tokens_of(find, output), tokens_of(find, expected)
+    return output == expected or all_equal(*tokens, lambda a, b: _same(a, b, flags))
 
 
 def _same(token: bytes, expected: bytes, flags: Flags) -> bool:
-    if flags.numeric and (target := _number(expected)) is not None:
+    numeric = flags.absolute is not None or flags.relative is not None
+    if numeric and (target := _number(expected)) is not None:
         return is_within(_number(token), target, flags.absolute, flags.relative)
     return not flags.case_sensitive and len(token) == len(expected) and token.lower() == expected.lower()
 

@@ -10,7 +10,6 @@
     checker      a program of the problem's author decides (see referee.py); there is nothing to compare here
 
 `+listed` behind a mode: a function's result in a list of one is as good as the bare one (see `LISTED`).
-`+ignore_case` behind lines, tokens or float(eps) makes A and a the same (ASCII letters): tokens+ignore_case.
 
 A number is ASCII decimal: sign, digits, one dot, exponent of up to six digits; 0x10 and 1_000 are texts. So are
 integers in tokens; in float(eps), -0 is 0, and 1e3 or 1000.0 are 1000, but 0101 is a text and not 101. There nan equals
@@ -26,21 +25,21 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterator
-from itertools import zip_longest
+from collections.abc import Callable
 from typing import Any, Final
 
 from sandbox.compare import published, values
-from sandbox.compare.decimals import is_within, read_decimal
+from sandbox.compare.tokens import all_equal, is_within, read_decimal, tokens_of
 from sandbox.errors import InvalidProblem
 
 CHECKER: Final = "checker"
-_IGNORE_CASE: Final = "+ignore_case"
 LISTED: Final = "+listed"
 """APPS writes the result 5 as [5], and its graders accept both, as no row says which of them its functions return."""
 
 Matcher = Callable[[bytes, bytes], bool]
 
+_ROW: Final = re.compile(rb"[^\n]*(?:\n|\Z)")
+_WORD: Final = re.compile(rb"[^ \t\n\r\f\v]+")
 _EXPONENT: Final = rb"[eE][-+]?\d{1,6}"
 _FLOAT: Final = re.compile(rb"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:%b)?|\d+%b)" % (_EXPONENT, _EXPONENT))
 _NUMBER: Final = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:%b)?" % _EXPONENT)
@@ -51,10 +50,6 @@ _NO_NUMBER: Final = re.compile(rb"([-+]?)(?:(nan)|inf|infinity)", re.IGNORECASE)
 def parse_mode(mode: str) -> Matcher:
     """The comparison that a mode names: matcher(output, expected). Raises InvalidProblem for an unknown one."""
     mode = mode.removesuffix(LISTED)
-    base = mode.removesuffix(_IGNORE_CASE)
-    if base != mode and (base in ("lines", "tokens") or _eps(base)):
-        matcher = parse_mode(base)
-        return lambda output, expected: matcher(output.lower(), expected.lower())
     if found := MODES.get(mode):
         return found
     if eps := _eps(mode):
@@ -64,7 +59,7 @@ def parse_mode(mode: str) -> Matcher:
 
         if packaged := kattis.kattis_comparison(mode):
             return packaged
-    names = ", ".join([*MODES, CHECKER, "float(1e-6)", "kattis(float_tolerance 1e-6)", "tokens+ignore_case"])
+    names = ", ".join([*MODES, CHECKER, "float(1e-6)", "kattis(float_tolerance 1e-6)"])
     raise InvalidProblem(f"compare={mode!r} is unknown; use one of {names}")
 
 
@@ -82,44 +77,26 @@ def same_result(mode: str, value: Any, expected: Any) -> bool:
             return True
     if mode == "lcb":
         return published.lcb_value(value, expected)
-    return values.same(value, expected, _eps(mode.removesuffix(_IGNORE_CASE)) or "")
+    return values.same(value, expected, _eps(mode) or "")
 
 
 def _eps(mode: str) -> str | None:
     """The text of eps in float(eps), where that is a number between 0 and 1."""
-    if not (found := re.fullmatch(r"float\(([0-9.eE+-]+)\)", mode)):
-        return None
-    try:
-        return found[1] if 0 < float(found[1]) < 1 else None
-    except ValueError:
-        return None
+    eps = mode[6:-1] if mode.startswith("float(") and mode.endswith(")") else ""
+    return eps if _NUMBER.fullmatch(eps.encode("utf-8", "replace")) and 0 < float(eps) < 1 else None
 
 
 def _lines(output: bytes, expected: bytes) -> bool:
-    if output == expected:
-        return True
-    rows = zip_longest(_rows(output), _rows(expected))
-    return all(a is not None and b is not None and a.rstrip() == b.rstrip() for a, b in rows)
-
-
-def _rows(text: bytes) -> Iterator[bytes]:
-    """Lines one at a time, for the same reason as `_words`."""
-    return (found[0] for found in re.finditer(rb"[^\n]*(?:\n|\Z)", text.rstrip()))
+    rows = tokens_of(_ROW, output.rstrip()), tokens_of(_ROW, expected.rstrip())
+    return output == expected or all_equal(*rows, lambda a, b: a.rstrip() == b.rstrip())
 
 
 def _tokens_with(equal: Matcher) -> Matcher:
     def matches(output: bytes, expected: bytes) -> bool:
-        if output.rstrip() == expected.rstrip():
-            return True
-        pairs = zip_longest(_words(output), _words(expected))
-        return all(a is not None and b is not None and (a == b or equal(a, b)) for a, b in pairs)
+        words = tokens_of(_WORD, output), tokens_of(_WORD, expected)
+        return output.rstrip() == expected.rstrip() or all_equal(*words, equal)
 
     return matches
-
-
-def _words(text: bytes) -> Iterator[bytes]:
-    """Tokens one at a time: splitting a 16 MB flood at once would cost half a gigabyte."""
-    return (found[0] for found in re.finditer(rb"[^ \t\n\r\f\v]+", text))
 
 
 def _same_number(token: bytes, expected: bytes) -> bool:

@@ -14,11 +14,14 @@ tokens are taken one at a time: an output may be 16 MB of either.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Final
+
+from sandbox.compare.tokens import all_equal, tokens_of
 
 _LINE: Final = re.compile(rb"[^\n]+|\n+")
 _TOKEN: Final = re.compile(r"\S+")
@@ -47,16 +50,16 @@ def sf(output: bytes, expected: bytes) -> bool:
 def code_contests(output: bytes, expected: bytes) -> bool:
     if output == expected:
         return True
-    mine, theirs = (_CONTEST_TOKEN.finditer(text) for text in (output, expected))
-    if all(a and b and a[0].lower() == b[0].lower() for a, b in zip_longest(mine, theirs)):
-        return True
-    mine, theirs = (_CONTEST_TOKEN.finditer(text) for text in (output, expected))
-    return all(a and b and _same_contest(a[0].lower(), b[0].lower()) for a, b in zip_longest(mine, theirs))
+
+    def agree(equal: Callable[[bytes, bytes], bool]) -> bool:
+        mine, theirs = (map(bytes.lower, tokens_of(_CONTEST_TOKEN, text)) for text in (output, expected))
+        return all(a is not None and b is not None and equal(a, b) for a, b in zip_longest(mine, theirs))
+
+    return agree(operator.eq) or agree(_same_contest)
 
 
 def _by_lines(output: bytes, expected: bytes, equal: Callable[[str, str], bool]) -> bool:
-    pairs = zip_longest(_lines(output), _lines(expected))
-    return output == expected or all(a is not None and b is not None and (a == b or equal(a, b)) for a, b in pairs)
+    return output == expected or all_equal(_lines(output), _lines(expected), equal)
 
 
 def _lines(text: bytes) -> Iterator[str]:
@@ -77,8 +80,6 @@ def _lines(text: bytes) -> Iterator[str]:
 def _same_decimals(mine: str, theirs: str) -> bool:
     from decimal import Decimal, DecimalException  # here: the zygote imports this module and forks for every run
 
-    with suppress(DecimalException):
-        return Decimal(mine) == Decimal(theirs)
     try:
         tokens = zip_longest(_TOKEN.finditer(mine), _TOKEN.finditer(theirs))
         return all(a and b and Decimal(a[0]) == Decimal(b[0]) for a, b in tokens)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 from sandbox.compare import hashed
-from sandbox.compare.decimals import is_within, read_decimal
+from sandbox.compare.tokens import is_within, read_decimal
 
 DEPTH_MAX: Final = 200
 _SHORT: Final = 1 << 53
@@ -41,6 +41,7 @@ _DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
 _ROWS: Final[dict[str, Callable[[Any], Any]]] = {
     "t": tuple, "s": hashed.make_set, "z": hashed.make_frozenset, "q": deque, "g": iter,
 }  # fmt: skip
+_TAGS: Final[dict[type, str]] = {tuple: "t", set: "s", frozenset: "z", deque: "q"}
 _VIEWS: Final[dict[type, str]] = {type({}.keys()): "k", type({}.values()): "v", type({}.items()): "m"}
 _DATES: Final[dict[str, tuple[str, ...]]] = {
     "date": ("year", "month", "day"),
@@ -70,9 +71,8 @@ def encode_value(value: Any, depth: int = 0, other: Other | None = None) -> Any:
         raise Unencodable(f"a value nested deeper than {DEPTH_MAX}")
     if kind is list:
         return [encode_value(item, depth + 1, other) for item in value]
-    for tag, known in (("t", tuple), ("s", set), ("z", frozenset)):
-        if kind is known:
-            return {tag: [encode_value(item, depth + 1, other) for item in value]}
+    if kind in _TAGS:
+        return {_TAGS[kind]: [encode_value(item, depth + 1, other) for item in value]}
     if kind in _DICTS:
         return {"d": [[encode_value(k, depth + 1, other), encode_value(v, depth + 1, other)] for k, v in value.items()]}
     if kind is bytes or kind is bytearray:
@@ -83,8 +83,6 @@ def encode_value(value: Any, depth: int = 0, other: Other | None = None) -> Any:
 
 
 def _encode_rare(value: Any, kind: type, depth: int, other: Other | None) -> Any:
-    if kind is deque:
-        return {"q": [encode_value(item, depth + 1, other) for item in value]}
     if kind is range and len(value) <= _ITEMS_MAX:
         return {"r": [encode_value(part) for part in (value.start, value.stop, value.step)]}
     if _is(kind, "fractions", "Fraction") and max(map(int.bit_length, value.as_integer_ratio())) <= _BITS_MAX:

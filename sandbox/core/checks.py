@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ NAME_MAX: Final = 1024
 """Bytes, folders included: with the directory of a jail before it, far from the 4,096 of the kernel."""
 NAMES_BYTES_MAX: Final = 24 << 10
 """Size as JSON: everything about a run is one message to its jail."""
+_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 def check_texts(where: str, noun: object, *names: str, form: str = "text") -> None:
@@ -64,12 +66,11 @@ def check_files(where: str, files: object, error: type[SandboxError]) -> None:
 
 
 def _is_below(name: str) -> bool:
-    try:
-        parts = name.encode().split(b"/")
-    except UnicodeEncodeError:
-        return False
-    return len(name.encode()) <= NAME_MAX and not any(
-        part in (b"", b".", b"..") or len(part) > 255 or b"\0" in part for part in parts
+    data = name.encode("utf-8", "surrogatepass")
+    return (
+        len(data) <= NAME_MAX
+        and not _UNUSABLE.search(name)
+        and not any(part in (b"", b".", b"..") or len(part) > 255 for part in data.split(b"/"))
     )
 
 

@@ -219,10 +219,7 @@ class CaseResult:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict; what the program said and how it ended only where that is known."""
-        data = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in _OPTIONAL_RESULTS:
-            if data[name] is None:
-                del data[name]
+        data = {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
         for name in _EXCERPTS & data.keys():
             data[name] = data[name].to_json()
         return data | {"verdict": self.verdict.value}
@@ -242,7 +239,6 @@ def drop_later_excerpts(cases: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
 
 
 _EXCERPTS: Final = frozenset({"got", "stderr"})
-_OPTIONAL_RESULTS: Final = (*_EXCERPTS, "exit_code", "signal")
 
 
 @dataclass(frozen=True, slots=True)

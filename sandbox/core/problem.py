@@ -7,7 +7,8 @@ into "all tests passed".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
@@ -27,6 +28,7 @@ FILES_BYTES_MAX: Final = 64 << 20
 """Per case: they share the work directory with the files of a program."""
 POINTS_MAX: Final = 1e12
 _MODE_LENGTH_MAX: Final = 200
+_NO_CHARACTER: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,19 +250,16 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         if problem.checker is None and problem.interactor is None:
             raise InvalidProblem(f"{where}: expected=null; give the expected output")
     elif problem.kind == "function":
-        if not isinstance(_parse_arguments(f"{where}.input", case.input), list):
+        if not isinstance(_parse(f"{where}.input", case.input, loads, python_literal), list):
             raise InvalidProblem(f"{where}: input must be a JSON list of positional arguments")
-        _parse_json(f"{where}.expected", case.expected)
+        _parse(f"{where}.expected", case.expected, loads)
 
 
 def _check_encodable(where: str, text: str) -> None:
-    try:
-        text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
+    if found := _NO_CHARACTER.search(text):
         raise InvalidProblem(
-            f"{where}: {text[error.start]!a} is no character; write bytes that are no UTF-8 as "
-            r"'\udc80' to '\udcff'"
-        ) from error
+            f"{where}: {found[0]!a} is no character; write bytes that are no UTF-8 as " r"'\udc80' to '\udcff'"
+        )
 
 
 def _check_extras(where: str, problem: Problem, case: Case) -> None:
@@ -308,19 +307,14 @@ def _check_asserts(where: str, text: str, fn_name: str | None) -> None:
         raise InvalidProblem(f"{where}: input {why}")
 
 
-def _parse_arguments(where: str, text: str) -> Any:
-    """JSON, or a Python literal: JSON has no keys but texts."""
-    try:
-        return loads(text)
-    except ValueError as error:
+def _parse(where: str, text: str, *readers: Callable[[str], Any]) -> Any:
+    """The value of a text in the form of the first reader that takes it: arguments may be JSON or a Python literal,
+    as JSON has no keys but texts.
+    """
+    errors: list[ValueError] = []
+    for read in readers:
         try:
-            return python_literal(text)
-        except ValueError:
-            raise InvalidProblem(f"{where}={quoted(text)}: not JSON: {error}") from error
-
-
-def _parse_json(where: str, text: str) -> Any:
-    try:
-        return loads(text)
-    except ValueError as error:
-        raise InvalidProblem(f"{where}={quoted(text)}: not JSON: {error}") from error
+            return read(text)
+        except ValueError as error:
+            errors.append(error)
+    raise InvalidProblem(f"{where}={quoted(text)}: not JSON: {errors[0]}") from errors[0]

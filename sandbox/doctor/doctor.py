@@ -24,8 +24,8 @@ from sandbox.errors import SandboxError, Starved, WorkerDied
 from sandbox.jail.jail import TIERS, Jail
 from sandbox.jail.spawn import start_process
 from sandbox.judging import control
+from sandbox.judging.control import in_fresh_jails
 from sandbox.judging.judge import Judge
-from sandbox.judging.tries import in_fresh_jails
 from sandbox.kernel import cgroup, landlock, linux, seccomp, uids
 from sandbox.kernel.orphan_cleanup import reserve_directory
 from sandbox.languages.language import Language

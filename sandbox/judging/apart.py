@@ -17,8 +17,7 @@ from sandbox.core.nouns import MIB, Case, Limits, Program, Verdict
 from sandbox.core.problem import Problem
 from sandbox.jail.run import RunResult
 from sandbox.judging.assert_apart import Apart
-from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import PreparedProgram
+from sandbox.judging.prepared import Frame, PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision, check_beside, decide_frame, decide_limits
 from sandbox.languages.language import Language
 from sandbox.languages.layout import CompileError

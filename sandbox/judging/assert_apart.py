@@ -9,13 +9,12 @@ import ast
 import builtins
 import sys
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from sandbox.judging.assert_names import Names, bound_by, loaded
-from sandbox.judging.assert_origins import is_doubtful
-from sandbox.judging.assert_state import needs_one_process
+from sandbox.judging.assert_names import Names, bound_by, given, is_doubtful, loaded, walk
+from sandbox.judging.assert_state import needs_one_process, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,13 @@ def root_of(node: ast.expr) -> str:
 
 def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apart | None:
     """Return None where the test would rely on the program's own answer even in a jail of its own."""
-    nodes = [inner for part in whole for inner in ast.walk(part)]
+    nodes = walk(*whole)
     used = loaded(*whole) - names.test - vars(builtins).keys()
     modules = modules_of(whole) & used - names.preamble - names.entry
     programs = (used - modules) | names.entry
     if not programs or names.entry & names.test:
         return None
-    loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
+    loose = replace(names, opaque=False)
     for node in nodes:
         if isinstance(node, ast.Assert) and (trusts_program(node.test, loose) or _tests_preamble(node.test, loose)):
             return None
@@ -61,12 +60,12 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
         return None
     makes = made_by(whole) & programs
     others = makes - names.entry - names.preamble - {"Solution"}
-    decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
-    decisive &= not _walks_objects(nodes, above)
-    decisive &= modules <= set(_PLAIN_MODULES)
-    kept = _held_identities(nodes)
-    sound = all(node in kept or _is_sound_use(node) for node in nodes) and modules <= set(_SOUND_MODULES)
-    sound &= not is_doubtful(whole, loose, modules)
+    imported = modules | set(_imports(nodes))
+    odd = {node for node in nodes if isinstance(node, ast.Compare) and not _is_plain_comparison(node)}
+    decisive = _are_all(imported, _PLAIN_MODULES) and not odd and not any(map(_is_worldly, nodes)) and not others
+    decisive = decisive and not _passes_functions(nodes) and not _walks_objects(nodes, above)
+    sound = _are_all(imported, _SOUND_MODULES) and "unittest.mock" not in imported and not words(*whole) & _SHARED
+    sound = sound and odd <= _held_identities(nodes) and not is_doubtful(whole, loose, modules)
     if not decisive and not sound:
         return None
     return Apart(
@@ -81,21 +80,23 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
 
 def made_by(body: list[ast.stmt]) -> set[str]:
     """Names that the test calls to make objects: written as classes are, and never compared with a literal."""
-    nodes = [node for part in body for node in ast.walk(part)]
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    nodes = walk(*body)
     valued: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Compare) and all(isinstance(op, ast.Eq) for op in node.ops):
             sides = (node.left, *node.comparators)
-            if any(not loaded(side) and not isinstance(side, ast.Call) for side in sides if not _is_none(side)):
-                valued |= {
-                    side.func.id for side in sides if isinstance(side, ast.Call) and isinstance(side.func, ast.Name)
-                }
-    return {name for name in called | loaded(*body) if name[:1].isupper() and "_" not in name} - valued
+            if any(not isinstance(side, ast.Call) and not _is_none(side) and not loaded(side) for side in sides):
+                valued |= _called(sides)
+    return {name for name in loaded(*body) if name[:1].isupper() and "_" not in name} - valued
 
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def _called(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that these nodes themselves call."""
+    return {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
 
 
 _PLAIN_MODULES: Final = (
@@ -113,19 +114,29 @@ _WORLDLY: Final = (
 )
 
 
-def _is_plain_use(node: ast.AST) -> bool:
-    """Return whether the test reads no output, patches nothing and does not ask about identity."""
-    match node:
-        case ast.Import(names=names):
-            return all(alias.name.partition(".")[0] in _PLAIN_MODULES for alias in names)
-        case ast.ImportFrom(module=module):
-            return (module or "").partition(".")[0] in _PLAIN_MODULES
-        case ast.Name(id=name):
-            return name not in _WORLDLY
-        case ast.Compare(ops=ops, comparators=sides):
-            pairs = zip(ops, sides, strict=True)
-            return all(isinstance(s, ast.Constant) for op, s in pairs if isinstance(op, ast.Is | ast.IsNot))
-    return not isinstance(node, ast.ClassDef | ast.With | ast.AsyncWith | ast.Await | ast.Global | ast.Nonlocal)
+def _imports(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def _are_all(modules: set[str], known: tuple[str, ...]) -> bool:
+    return {name.partition(".")[0] for name in modules} <= set(known)
+
+
+def _is_worldly(node: ast.AST) -> bool:
+    """Return whether the test reads output, patches something, or makes a class."""
+    if isinstance(node, ast.Name):
+        return node.id in _WORLDLY
+    return isinstance(node, ast.ClassDef | ast.With | ast.AsyncWith | ast.Await | ast.Global | ast.Nonlocal)
+
+
+def _is_plain_comparison(node: ast.Compare) -> bool:
+    """Return whether it asks about identity with a constant at most."""
+    pairs = zip(node.ops, node.comparators, strict=True)
+    return all(isinstance(side, ast.Constant) for op, side in pairs if isinstance(op, ast.Is | ast.IsNot))
 
 
 _SHARED: Final = frozenset(
@@ -134,21 +145,7 @@ _SHARED: Final = frozenset(
     | {"is_", "is_not", "assertIs", "assertIsNot"}
     | {"getrefcount", "_getframe", "settrace", "setprofile", "__dict__", "__globals__", "__code__", "__builtins__"}
 )
-"""Names of what one process has to itself."""
-
-
-def _is_sound_use(node: ast.AST) -> bool:
-    """Return whether the test asks nothing to which another process has another answer."""
-    match node:
-        case ast.Import(names=names):
-            return all(_is_sound_module(alias.name) for alias in names)
-        case ast.ImportFrom(module=module, names=names):
-            return _is_sound_module(module or "") and not any(alias.name in _SHARED for alias in names)
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name not in _SHARED
-        case ast.Compare():
-            return _is_plain_use(node)
-    return True
+"""Names of what one process has to itself, to which another has another answer."""
 
 
 def _held_identities(nodes: list[ast.AST]) -> set[ast.AST]:
@@ -163,25 +160,20 @@ def _held_identities(nodes: list[ast.AST]) -> set[ast.AST]:
 
 def _walks_objects(nodes: list[ast.AST], above: list[ast.stmt]) -> bool:
     """Return whether the test goes from object to object of a class that only the program has: `while head:`."""
-    words = [inner for part in above for inner in ast.walk(part)]
+    words = walk(*above)
     known = {node.attr for node in words if isinstance(node, ast.Attribute)}
     known |= {node.id for node in words if isinstance(node, ast.Name)}
     for loop in nodes:
-        inner = (
-            [node for node in ast.walk(loop) if isinstance(node, ast.Attribute)] if isinstance(loop, ast.While) else []
-        )
-        asked = loaded(loop.test) if isinstance(loop, ast.While) else set()
-        names = {node.attr for node in inner if isinstance(node.value, ast.Name) and node.value.id in asked}
-        if any(not any(hasattr(kind, name) for kind in _PLAIN_TYPES) for name in names - known):
-            return True
+        if isinstance(loop, ast.While):
+            attributes = [node for node in walk(loop) if isinstance(node, ast.Attribute)]
+            asked = loaded(loop.test)
+            names = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id in asked}
+            if any(not any(hasattr(kind, name) for kind in _PLAIN_TYPES) for name in names - known):
+                return True
     return False
 
 
 _PLAIN_TYPES: Final = (str, bytes, list, tuple, dict, set, int, float, complex, deque)
-
-
-def _is_sound_module(name: str) -> bool:
-    return name.partition(".")[0] in _SOUND_MODULES and name != "unittest.mock"
 
 
 def _passes_functions(nodes: list[ast.AST]) -> bool:
@@ -190,28 +182,23 @@ def _passes_functions(nodes: list[ast.AST]) -> bool:
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
             made |= bound_by(node)
-    for call in nodes:
-        if isinstance(call, ast.Call) and root_of(call) not in vars(builtins):
-            given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            if any(isinstance(arg, ast.Lambda) or (isinstance(arg, ast.Name) and arg.id in made) for arg in given):
-                return True
-    return False
+    calls = [node for node in nodes if isinstance(node, ast.Call) and root_of(node) not in vars(builtins)]
+    passed = [arg for call in calls for arg in given(call)]
+    return any(isinstance(arg, ast.Lambda) or (isinstance(arg, ast.Name) and arg.id in made) for arg in passed)
 
 
 def _tests_preamble(test: ast.expr, names: Names) -> bool:
     """Return whether a name's owner is ambiguous, as in `assert gcd(4, 6) == 2` below a preamble that imports a gcd."""
-    calls = [node.func.id for node in ast.walk(test) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     if any(map(names.is_programs, loaded(test))):
         return False
-    return any(name in names.preamble and name not in names.test for name in calls)
+    return bool(_called(ast.walk(test)) & names.preamble - names.test)
 
 
 def modules_of(body: list[ast.stmt]) -> set[str]:
     """Return the modules of the standard library that are used as modules: a program may be called `bisect`."""
-    nodes = [inner for part in body for inner in ast.walk(part)]
+    nodes = walk(*body)
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    return owners & sys.stdlib_module_names - called
+    return owners & sys.stdlib_module_names - _called(nodes)
 
 
 def _is_helper(func: ast.expr, names: Names, modules: set[str]) -> bool:

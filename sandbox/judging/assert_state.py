@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from sandbox.judging.assert_names import bound_by, loaded
+from sandbox.judging.assert_names import bound_by, given, loaded, walk
 
 _INTERPRETERS: Final = frozenset(
     {"getcontext", "setcontext", "localcontext", "__cause__", "__context__", "__suppress_context__", "__traceback__"}
@@ -45,16 +45,15 @@ _ITERATORS: Final = frozenset(
 
 def needs_one_process(whole: list[ast.stmt], above: list[ast.stmt]) -> bool:
     """Return whether two processes would differ from one. `above`: the preamble."""
-    nodes = [node for part in whole for node in ast.walk(part)]
-    names = {name for node in nodes for name in _names_of(node)}
-    return bool(names & _INTERPRETERS) or _shares_state(whole, above) or _goes_on(nodes)
+    return bool(words(*whole) & _INTERPRETERS) or _shares_state(whole, above) or _goes_on(walk(*whole))
 
 
-def _names_in(part: ast.AST) -> set[str]:
-    return {name for node in ast.walk(part) for name in _names_of(node)}
+def words(*parts: ast.AST) -> set[str]:
+    """Names that these use, of whatever it is."""
+    return {name for node in walk(*parts) for name in _words_of(node)}
 
 
-def _names_of(node: ast.AST) -> Iterator[str]:
+def _words_of(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
             yield name
@@ -65,14 +64,14 @@ def _shares_state(whole: list[ast.stmt], above: list[ast.stmt]) -> bool:
     bound = set().union(*map(_bound_at_top, plain))
     if bound & set().union(*map(_bound_at_top, whole)):  # the program uses the test's
         return True
-    nodes = [node for part in (*above, *whole) for node in ast.walk(part)]
+    nodes = walk(*above, *whole)
     state = {name for node in nodes for name in _changed_by(node)} & bound
     for node in plain:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and not (
-            _is_fixed(node.value) and _CHANCE.isdisjoint(_names_in(node))
+            _is_fixed(node.value) and _CHANCE.isdisjoint(words(node))
         ):
             state |= bound_by(node)
-    reached = [node for part in _reached(whole, plain) for node in ast.walk(part)]
+    reached = walk(*_reached(whole, plain))
     used = {node.id for node in reached if isinstance(node, ast.Name)}
     used |= {name for node in reached if isinstance(node, ast.Global) for name in node.names}
     return bool(state & used) or _shares_attributes(nodes, reached, plain)
@@ -171,12 +170,11 @@ def _goes_on(nodes: list[ast.AST]) -> bool:
         made.name for made in functions if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(made))
     }
     calls = [node for node in nodes if isinstance(node, ast.Call) and not _is_of_builtins(node.func)]
-    given = [arg for call in calls for arg in (*call.args, *(keyword.value for keyword in call.keywords))]
-    passed = {arg.id for arg in given if isinstance(arg, ast.Name)}
+    passed = {arg.id for call in calls for arg in given(call) if isinstance(arg, ast.Name)}
     uses = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.GeneratorExp | ast.Call):
-            made = isinstance(node.value, ast.GeneratorExp) or (makers | _ITERATORS) & set(_names_of(node.value.func))
+            made = isinstance(node.value, ast.GeneratorExp) or (makers | _ITERATORS) & set(_words_of(node.value.func))
             if made and any(uses[name] > 1 for name in bound_by(node) & passed):
                 return True
     return False

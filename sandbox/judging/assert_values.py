@@ -6,12 +6,16 @@ The values that come from a run are plain data (`sandbox.compare.values`), so no
 from __future__ import annotations
 
 import ast
+import copy
 import math
 import operator
+import types
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from sandbox.compare import hashed
@@ -23,21 +27,11 @@ SAFE: Final[dict[str, Callable[..., Any]]] = {
         type,
     )
 }  # fmt: skip
-_SAFE_MATH: Final[dict[str, Callable[..., Any]]] = {"isclose": math.isclose, "floor": math.floor, "ceil": math.ceil}
-_COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
-}  # fmt: skip
+_SAFE_MATH: Final = ("isclose", "floor", "ceil")
 _NUMERIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Mod: operator.mod, ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
-_UNARY: Final[dict[type[ast.unaryop], Callable[[Any], Any]]] = {
-    ast.Not: operator.not_,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
 _SLOT: Final = "_slot_"
 _NUMBERS: Final = (int, float, complex, Fraction, Decimal)
 _REPEATED_MAX: Final = 1 << 22
@@ -45,7 +39,7 @@ _REPEATED_MAX: Final = 1 << 22
 
 FIT: Final = (
     ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp,
-    ast.Subscript, ast.Load, ast.And, ast.Or, *_COMPARE, *_NUMERIC, *_UNARY,
+    ast.Subscript, ast.Load, ast.And, ast.Or, ast.cmpop, *_NUMERIC, ast.Not, ast.USub, ast.UAdd,
 )  # fmt: skip
 
 
@@ -75,52 +69,34 @@ def is_safe_math(func: ast.expr) -> bool:
 def holds(check: Check, values: list[Any]) -> bool:
     """Return whether the assert holds for these values. One that raises does not hold."""
     try:
-        return bool(_evaluate(check.test, values))
-    except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError, AttributeError, MemoryError):
+        return bool(eval(_compiled(check), {**_MEANINGS, **{f"{_SLOT}{k}": values[k] for k in check.slots}}))
+    except (
+        *(ArithmeticError, TypeError, ValueError, LookupError, RecursionError, AttributeError, MemoryError),
+        SyntaxError,
+    ):
         return False
 
 
-def _evaluate(node: ast.expr, values: list[Any]) -> Any:
-    """The value of an expression that `_Splitter` let through."""
-
-    def walk(inner: ast.expr) -> Any:
-        return _evaluate(inner, values)
-
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name():
-            return values[int(node.id[len(_SLOT) :])] if node.id.startswith(_SLOT) else SAFE[node.id]
-        case ast.Subscript():
-            return walk(node.value)[walk(node.slice)]
-        case ast.Call():
-            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            named = isinstance(node.func, ast.Name)
-            function = BOUNDED.get(name, SAFE[name]) if named else _SAFE_MATH[name]
-            return function(*map(walk, node.args), **{k.arg: walk(k.value) for k in node.keywords if k.arg})
-        case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
-            return _container(node, walk)
-    return _operation(node, walk)
+@lru_cache(maxsize=1024)
+def _compiled(check: Check) -> types.CodeType:
+    """The test, which has nothing but what FIT and SAFE name, with operators that refuse what would take too long."""
+    test = _Bounded().visit(copy.deepcopy(check.test))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of `is` with a literal
+        return compile(ast.fix_missing_locations(ast.Expression(test)), "assert", "eval")
 
 
-def _container(node: ast.List | ast.Tuple | ast.Set | ast.Dict, walk: Callable[[ast.expr], Any]) -> Any:
-    if isinstance(node, ast.Dict):
-        return {walk(key): walk(item) for key, item in zip(node.keys, node.values, strict=True) if key is not None}
-    make = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
-    return make(walk(item) for item in node.elts)
+class _Bounded(ast.NodeTransformer):
+    """Replaces what may take too long by calls of what refuses it; a type by its name alone stays the type."""
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        sides = [self.visit(node.left), self.visit(node.right)]
+        return ast.Call(ast.Name(type(node.op).__name__, ast.Load()), sides, [])
 
-def _operation(node: ast.expr, walk: Callable[[ast.expr], Any]) -> Any:
-    match node:
-        case ast.UnaryOp():
-            return _UNARY[type(node.op)](walk(node.operand))
-        case ast.BinOp():
-            return _binary(type(node.op), walk(node.left), walk(node.right))
-        case ast.BoolOp():
-            return _bool(node, walk)
-        case ast.Compare():
-            return _compare(node, walk)
-    raise TypeError(f"cannot evaluate {type(node).__name__}")
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id in BOUNDED:
+            node.func.id = f"_{node.func.id}"
+        return self.generic_visit(node)
 
 
 def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
@@ -132,26 +108,6 @@ def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
         raise TypeError("only numbers and sets take this operator here")
     check_operands(kind, left, right)
     return _NUMERIC[kind](left, right)
-
-
-def _bool(node: ast.BoolOp, walk: Callable[[ast.expr], Any]) -> Any:
-    stop = isinstance(node.op, ast.Or)
-    result: Any = not stop
-    for item in node.values:
-        result = walk(item)
-        if bool(result) is stop:
-            break
-    return result
-
-
-def _compare(node: ast.Compare, walk: Callable[[ast.expr], Any]) -> bool:
-    left = walk(node.left)
-    for kind, item in zip(node.ops, node.comparators, strict=True):
-        right = walk(item)
-        if not _COMPARE[type(kind)](left, right):
-            return False
-        left = right
-    return True
 
 
 _SUM_MAX: Final = 1 << 28  # words or items that are copied
@@ -240,4 +196,10 @@ BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "round": rounded,
     "set": hashed.make_set,
     "sum": total,
+}
+_MEANINGS: Final[dict[str, Any]] = {
+    **{"__builtins__": {}, "math": math},
+    **SAFE,
+    **{f"_{name}": function for name, function in BOUNDED.items()},
+    **{kind.__name__: partial(_binary, kind) for kind in _NUMERIC},
 }

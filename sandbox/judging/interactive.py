@@ -27,12 +27,10 @@ If it has not, in no run of the case, it is its author's fault: CheckerError.
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -42,9 +40,8 @@ from sandbox.errors import Cancelled, CheckerError, SandboxError, Starved
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
 from sandbox.judging import referee
-from sandbox.judging.frames import Frame
-from sandbox.judging.lanes import Lane, Outcome, Side
-from sandbox.judging.prepared import PreparedProgram, encode_files
+from sandbox.judging.lanes import Lane, Side
+from sandbox.judging.prepared import Frame, PreparedProgram, encode_files
 from sandbox.judging.verdicts import Decision, check_beside, decide_ending
 from sandbox.languages.language import Language
 from sandbox.languages.layout import CompileError
@@ -92,8 +89,9 @@ class _Talk:
     patient: Limits
     """The interactor's: it waits for the program, as long as that may take."""
     parting_cpu_s: float
-    rejected: Callable[[], bool]
-    """Function called when the interactor has ended: whether the program's further behaviour no longer matters."""
+    judge: referee.Referee
+    reading: Decision | CheckerError | None = None
+    """Meaning of the interactor's end, where the program went on."""
     parting: _Parting | None = None
     heard: bool | None = None
     """The interactor had read something from the program when it ended or was stopped."""
@@ -157,8 +155,10 @@ class _Talk:
             self._note()
             if side.outcome is None:
                 self.program.cancel()
-            elif not self.program.ended and self.rejected():
-                self._part()
+            elif not self.program.ended:
+                self.reading = self.judge.read(*side.outcome, self.patient)
+                if isinstance(self.reading, CheckerError) or self.reading[0] is not Verdict.AC:
+                    self._part()  # one that is accepted must still end well, within its own limits
         if side is self.program and side.error is not None:
             self.interactor.cancel()
         return time.monotonic() + INTERACTOR_END_S if side is self.program else float("inf")
@@ -175,10 +175,8 @@ def run_interactive(
     RunResult: they are 0.
     """
     theirs = judge.files(case)
-    try:
-        judge.check_room(theirs)
-    except referee.Crash as crash:
-        return _unmeasured(0.0), (Verdict.WA, f"on what the program said, the {judge.role} {crash.brief}"), None
+    if crash := judge.check_room(theirs):
+        return _unmeasured(0.0), _blamed(judge, crash), None
     start = time.monotonic()
     with ExitStack() as stack:
         talk = _set_up(stack, prepared, judge, limits)
@@ -197,7 +195,7 @@ def run_interactive(
             for thread in threads:
                 thread.join()
     done = talk.program.outcome[0] if talk.program.outcome else _unmeasured(time.monotonic() - start)
-    return done, _decide(talk, judge, limits, prepared.language), said.excerpt()
+    return done, _decide(talk, limits, prepared.language), said.excerpt()
 
 
 def _unmeasured(wall_s: float) -> RunResult:
@@ -206,46 +204,17 @@ def _unmeasured(wall_s: float) -> RunResult:
 
 def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee, limits: Limits) -> _Talk:
     """The conversation; the stack closes all its descriptors."""
-
-    def own(fd: int) -> int:
-        stack.callback(os.close, fd)
-        return fd
-
-    def side(name: str, jail: Jail) -> Side:
-        made = Side(name, own(os.eventfd(0, os.EFD_CLOEXEC)), own(os.eventfd(0, os.EFD_CLOEXEC)), jail, [])
-        stack.callback(made.let_go)
-        return made
-
-    def lane(writer: Side, reader: Side, limit_bytes: int) -> Lane:
-        source, their_stdout = os.pipe()
-        their_stdin, target = os.pipe()
-        made = Lane(writer, reader, source, target, limit_bytes)
-        stack.callback(made.close)
-        writer.ends.append(their_stdout)
-        reader.ends.insert(0, their_stdin)
-        for fd in (source, target):
-            os.set_blocking(fd, False)
-        return made
-
-    program, interactor = side("program", prepared.jail), side("interactor", judge.prepared.jail)
-    said = lane(program, interactor, limits.output_bytes)
-    told = lane(interactor, program, judge.limits.output_bytes)
+    program = stack.enter_context(closing(Side("program", prepared.jail)))
+    interactor = stack.enter_context(closing(Side("interactor", judge.prepared.jail)))
+    said = stack.enter_context(closing(Lane(program, interactor, limits.output_bytes)))
+    told = stack.enter_context(closing(Lane(interactor, program, judge.limits.output_bytes)))
     patient = replace(judge.limits, wall_s=limits.wall_limit_s * WALL_STRETCH + 2 * INTERACTOR_END_S)
     parting_cpu_s = min(_PARTING_CPU_S, limits.cpu_s / 4)
-    return _Talk(program, interactor, said, told, patient, parting_cpu_s, lambda: _rejects(judge, interactor, patient))
+    return _Talk(program, interactor, said, told, patient, parting_cpu_s, judge)
 
 
-def _rejects(judge: referee.Referee, interactor: Side, patient: Limits) -> bool:
-    """Return False where the interactor accepts: then the program must still end well, within its own limits."""
-    assert interactor.outcome is not None
-    try:
-        return judge.read(*interactor.outcome, patient)[0] is not Verdict.AC
-    except CheckerError:
-        return True
-
-
-def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Language) -> Decision:
-    program, interactor = talk.program, talk.interactor
+def _decide(talk: _Talk, limits: Limits, language: Language) -> Decision:
+    program, interactor, judge = talk.program, talk.interactor, talk.judge
     if isinstance(interactor.error, CompileError):
         raise judge.fault(f"does not compile: {str(interactor.error)[:2000]}") from interactor.error
     for error in (program.error, interactor.error):
@@ -262,25 +231,24 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Langu
     if ending:
         return ending
     if talk.told.flooded:
-        return _blame(talk, judge, f"wrote more than {judge.limits.output_bytes} bytes to the program")
+        return _settle(talk, judge.crash(f"wrote more than {judge.limits.output_bytes} bytes to the program"))
     if interactor.outcome:
-        return _read(talk, judge, interactor.outcome)
+        return _settle(talk, talk.reading or judge.read(*interactor.outcome, talk.patient))
     if program.outcome is None:
         raise Cancelled("the program was cancelled")
     if interactor.jail.lost_s > INTERACTOR_END_S / 2:
         raise Starved(f"the {judge.role} waited {interactor.jail.lost_s:.0f} s for the machine; use fewer workers")
-    return _blame(talk, judge, f"did not end within {INTERACTOR_END_S:g} s of the program's end")
+    return _settle(talk, judge.crash(f"did not end within {INTERACTOR_END_S:g} s of the program's end"))
 
 
-def _read(talk: _Talk, judge: referee.Referee, outcome: Outcome) -> Decision:
-    try:
-        return judge.read(*outcome, talk.patient)
-    except referee.Crash as crash:
-        return _blame(talk, judge, crash.brief, crash)
+def _settle(talk: _Talk, reading: Decision | CheckerError) -> Decision:
+    """Blame a crash of the interactor on the program. Raises CheckerError where the program had no part in it."""
+    if not isinstance(reading, CheckerError):
+        return reading
+    if isinstance(reading, referee.Crash) and (talk.heard or talk.judge.again):
+        return _blamed(talk.judge, reading)
+    raise CheckerError(str(reading))
 
 
-def _blame(talk: _Talk, judge: referee.Referee, brief: str, crash: referee.Crash | None = None) -> Decision:
-    """Blame a failure of the interactor. Raises CheckerError where the program had no part in it."""
-    if not (talk.heard or judge.again):
-        raise judge.fault(brief) if crash is None else CheckerError(str(crash))
-    return Verdict.WA, f"on what the program said, the {judge.role} {brief}"
+def _blamed(judge: referee.Referee, crash: referee.Crash) -> Decision:
+    return Verdict.WA, f"on what the program said, the {judge.role} {crash.brief}"

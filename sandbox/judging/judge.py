@@ -27,17 +27,16 @@ from sandbox.errors import InvalidProblem
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
 from sandbox.judging import apart, interactive, python_asserts
-from sandbox.judging.frames import Frame
+from sandbox.judging.control import in_fresh_jails
 from sandbox.judging.interrupt import cancellable
-from sandbox.judging.prepared import PreparedProgram
+from sandbox.judging.prepared import Frame, PreparedProgram
 from sandbox.judging.referee import NEXT_PASS, Referee
-from sandbox.judging.tries import in_fresh_jails
+from sandbox.judging.single_run import run_program
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
     case_result,
     decide_ending,
-    decide_limits,
     decide_output,
     decide_values,
 )
@@ -174,9 +173,7 @@ class _Course:
             return self._run(index)
         if self.problem.kind != "stdio":
             with cancellable(self.prepared.cancel_fd, len(done.result)):
-                decision, said = decide_limits(done, limits), None
-                if decision is None:
-                    decision, said = decide_values(self.problem, case, plan, done, frame, self.prepared.language)
+                decision, said = decide_values(self.problem, case, plan, done, frame, self.prepared.language)
                 self.weak |= plan is not None and plan.weak and decision == ACCEPTED
                 return case_result(index, _own_end(done, frame), decision, said)
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
@@ -271,18 +268,12 @@ def _own_end(done: RunResult, frame: Frame | None) -> RunResult:
 def run_once(
     problem: Problem, program: Program, *, isolation: Isolation = "auto", packages: Sequence[str] = ()
 ) -> tuple[CaseResult, bytes, bytes, str]:
-    """Run a program on a stdio problem's first case without comparing: result, stdout, stderr, tier."""
+    """Run a program on a stdio problem's first case without comparing: result, stdout, stderr or compile log, tier."""
 
     def run(jail: Jail) -> tuple[CaseResult, bytes, bytes, str]:
-        builder = Builder(os.path.join(jail.directory, "build"))
-        try:
-            with PreparedProgram(jail, builder, program, problem) as prepared:
-                prepared.start_case(problem.limits, problem.cases[0])
-                done, frame = prepared.finish()
-        except CompileError as error:
-            return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
-        decision = decide_ending(done, frame, problem.limits, prepared.language) or ACCEPTED
-        return case_result(0, done, decision), done.stdout, done.stderr, jail.tier
+        verdict, ran = run_program(jail, Builder(os.path.join(jail.directory, "build")), problem, program)
+        result = CaseResult(0, verdict, ran.cpu_s, ran.wall_s, ran.memory_bytes, ran.message)
+        return result, ran.stdout, ran.stderr or ran.compile_log.encode(), ran.tier
 
     return in_fresh_jails(run, isolation, packages=packages)
 

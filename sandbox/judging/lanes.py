@@ -8,15 +8,14 @@ import select
 import struct
 import termios
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sandbox.core.excerpt import ExcerptWriter
 from sandbox.core.nouns import Limits
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
-from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import PreparedProgram
+from sandbox.judging.prepared import Frame, PreparedProgram
 
 _CHUNK: Final = 1 << 16
 _AT_ONCE: Final = 1 << 20
@@ -24,15 +23,19 @@ _AT_ONCE: Final = 1 << 20
 Outcome = tuple[RunResult, Frame | None]
 
 
+def _new_event() -> int:
+    return os.eventfd(0, os.EFD_CLOEXEC)
+
+
 @dataclass(eq=False, slots=True)
 class Side:
     """One of the two runs, in a thread."""
 
     name: str
-    done_fd: int
-    cancel_fd: int
     jail: Jail
-    ends: list[int]
+    done_fd: int = field(default_factory=_new_event)
+    cancel_fd: int = field(default_factory=_new_event)
+    ends: list[int] = field(default_factory=lambda: [-1, -1])
     """The descriptors for its stdin and stdout, open here until the jail has them."""
     outcome: Outcome | None = None
     error: BaseException | None = None
@@ -56,10 +59,16 @@ class Side:
 
     def let_go(self) -> None:
         while self.ends:
-            os.close(self.ends.pop())
+            if (fd := self.ends.pop()) >= 0:
+                os.close(fd)
 
     def cancel(self) -> None:
         os.eventfd_write(self.cancel_fd, 1)
+
+    def close(self) -> None:
+        self.let_go()
+        os.close(self.done_fd)
+        os.close(self.cancel_fd)
 
 
 @dataclass(eq=False, slots=True)
@@ -68,9 +77,9 @@ class Lane:
 
     writer: Side
     reader: Side
-    source: int
-    target: int
     limit_bytes: int
+    source: int = -1
+    target: int = -1
     pending: bytes = b""
     passed: int = 0
     """Bytes since the reader last wrote something itself."""
@@ -86,6 +95,12 @@ class Lane:
     """The end of the writer is not shown to the reader."""
     counts: bool = True
     """False when it no longer matters how much is written."""
+
+    def __post_init__(self) -> None:
+        self.source, self.writer.ends[1] = os.pipe()
+        self.reader.ends[0], self.target = os.pipe()
+        os.set_blocking(self.source, False)
+        os.set_blocking(self.target, False)
 
     @property
     def flooded(self) -> bool:
@@ -113,24 +128,19 @@ class Lane:
                         if not self.writer.ended and self.writer.jail.is_running():
                             self.close()  # the program continues without its stdout
                         break
-                self.pending = self.pending[self._deliver() :]
-            except BlockingIOError:
-                break
+                if not (self.reader.ended or self.deaf):
+                    size = os.write(self.target, self.pending)
+                    self.delivered += size
+                    self.pending = self.pending[size:]
+                else:
+                    self.pending = b""
+            except (BlockingIOError, BrokenPipeError) as error:
+                if isinstance(error, BlockingIOError):
+                    break
+                self.deaf = True
         if self.writer.ended and not self.pending and not self.held:
             self.close()
         return self.passed > before
-
-    def _deliver(self) -> int:
-        """Return how many of the pending bytes are written."""
-        if self.reader.ended or self.deaf:
-            return len(self.pending)
-        try:
-            size = os.write(self.target, self.pending)
-        except BrokenPipeError:
-            self.deaf = True
-            return len(self.pending)
-        self.delivered += size
-        return size
 
     def heard(self) -> bool:
         """Return whether the reader has read something, or the end of file."""

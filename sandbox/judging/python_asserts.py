@@ -23,8 +23,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from sandbox.judging.assert_apart import Apart, apart_of, made_by, modules_of, root_of, trusts_program
-from sandbox.judging.assert_names import Names, bound_by, loaded, names_of
-from sandbox.judging.assert_origins import is_doubtful
+from sandbox.judging.assert_names import Names, bound_by, is_doubtful, loaded, names_of, walk
 from sandbox.judging.assert_values import FIT, SAFE, Check, is_safe_math, slot
 
 _TYPES: Final = ("int", "float", "str", "list", "tuple", "dict", "set", "bool")
@@ -43,10 +42,6 @@ class Plan:
     """Plan for a program that returned what does not cross: it may be an object of one of the preamble's classes."""
 
 
-class _Unfit(Exception):
-    """The assert cannot be decided outside the jail."""
-
-
 @lru_cache(maxsize=64)
 def plan_asserts(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
     """Split the statements of an assert case. Never fails on valid Python: what cannot be split stays inside."""
@@ -58,11 +53,11 @@ def plan_asserts(text: str, preamble: str = "", fn_name: str | None = None) -> P
     body = _inline_check(whole)
     names = names_of(body, above, entry)
     found = _split(body, names)
-    if found.weak and not any(isinstance(node, ast.Assert) for part in whole for node in ast.walk(part)):
+    if found.weak and not any(isinstance(node, ast.Assert) for node in walk(*whole)):
         return found  # what decides in place of an assert, as `raise AssertionError`, is not looked into
     if found.weak:
         return Plan(found.steps, found.checks, True, apart_of(whole, above, names_of(whole, above, entry)))
-    if not any(map(_may_pass_for_values, (node for part in above for node in ast.walk(part)))):
+    if not any(map(_may_pass_for_values, walk(*above))):
         return found
     instead = Plan((("exec", text),), (), True, apart_of(whole, above, names_of(whole, above, entry)))
     return replace(found, instead=instead)
@@ -109,18 +104,13 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
     for node in _needed(body, names):
         if isinstance(node, ast.Assert):
             splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), names, makes)
-            try:
-                test = splitter.visit(copy.deepcopy(node.test))  # a copy, because a visit that fails leaves half a tree
-                if (splitter.builtins and not splitter.calls) or trusts_program(node.test, names):
-                    raise _Unfit  # the program itself may be called `sum`
-                if is_doubtful([node], names, modules_of([node])):
-                    raise _Unfit
-            except _Unfit:
-                weak = True
-            else:
+            test = splitter.visit(copy.deepcopy(node.test))
+            fits = splitter.fits and (splitter.calls or not splitter.builtins)  # the program may be called `sum`
+            if fits and not trusts_program(node.test, names) and not is_doubtful([node], names, modules_of([node])):
                 steps += [("eval", ast.unparse(call)) for call in splitter.calls]
                 checks.append(Check(test, tuple(splitter.slots)))
                 continue
+            weak = True
         weak |= not _is_plain(node, names)
         steps.append(("exec", ast.unparse(node)))
     return Plan(tuple(steps), tuple(checks), weak or not any(check.slots for check in checks))
@@ -179,10 +169,10 @@ def _inline_check(body: list[ast.stmt]) -> list[ast.stmt]:
     if not root_of(call.args[0]) or any(isinstance(n, ast.Call) and n.args for n in ast.walk(call.args[0])):
         return body
     inner = made[0].body
-    if any(isinstance(node, _NOT_INLINED) for part in inner for node in ast.walk(part)):
+    if any(isinstance(node, _NOT_INLINED) for node in walk(*inner)):
         return body
     parameter, target = made[0].args.args[0].arg, call.args[0]
-    used = [n for part in inner for n in ast.walk(part) if isinstance(n, ast.Name)]
+    used = [n for n in walk(*inner) if isinstance(n, ast.Name)]
     if any(n.id == parameter and not isinstance(n.ctx, ast.Load) for n in used):
         return body
     rename = _Rename(parameter, target)
@@ -211,12 +201,11 @@ def _single_argument(made: ast.FunctionDef) -> bool:
 
 
 class _Splitter(ast.NodeTransformer):
-    """Replaces each call of the program by a slot; raises _Unfit at what the judge may not evaluate."""
+    """Replaces each call of the program by a slot; `fits` where the judge may evaluate all the rest."""
 
     def __init__(self, first: int, names: Names, makes: set[str]) -> None:
-        self.first = first
-        self.makes = makes
-        self.names = names
+        self.first, self.names, self.makes = first, names, makes
+        self.fits = True
         self.calls: list[ast.expr] = []
         self.slots: list[int] = []
         self.builtins = 0
@@ -224,47 +213,43 @@ class _Splitter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if _is_program_call(node.func, self.names):
             if isinstance(node.func, ast.Name) and node.func.id in self.makes:
-                raise _Unfit  # an object, whose own methods are asked
+                self.fits = False  # an object, whose own methods are asked
             self.slots.append(self.first + len(self.calls))
             self.calls.append(node)
             return slot(self.slots[-1])
         builtin = isinstance(node.func, ast.Name) and node.func.id in SAFE and self.names.is_builtin(node.func.id)
         # `math` is the module, or a name that the program is expected to import
         is_module = "math" in self.names.modules or self.names.is_programs("math")
-        if not builtin and not (is_safe_math(node.func) and is_module):
-            raise _Unfit
+        self.fits &= builtin or (is_safe_math(node.func) and is_module)
         self.builtins += 1
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(key.arg is None for key in node.keywords):
-            raise _Unfit
+        self.fits &= not any(isinstance(arg, ast.Starred) for arg in node.args)
+        self.fits &= not any(key.arg is None for key in node.keywords)
         node.args = [self.visit(arg) for arg in node.args]
         for keyword in node.keywords:
             keyword.value = self.visit(keyword.value)
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in _TYPES and self.names.is_builtin(node.id):
-            return node
-        raise _Unfit
+        self.fits &= node.id in _TYPES and self.names.is_builtin(node.id)
+        return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         if isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
-            raise _Unfit  # a format
+            self.fits = False  # a format
         return self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         sides = (node.left, *node.comparators)
         if all(isinstance(side, ast.Call) and _is_program_call(side.func, self.names) for side in sides):
-            raise _Unfit  # both may be objects that only the program can compare
+            self.fits = False  # both may be objects that only the program can compare
         return self.generic_visit(node)
 
     def visit_Dict(self, node: ast.Dict) -> ast.AST:
-        if None in node.keys:
-            raise _Unfit
+        self.fits &= None not in node.keys
         return self.generic_visit(node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        if not isinstance(node, FIT):
-            raise _Unfit
+        self.fits &= isinstance(node, FIT)
         return super().generic_visit(node)
 
 

@@ -32,8 +32,7 @@ from sandbox.core.nouns import REFEREE_LIMITS, Case, Limits, Verdict
 from sandbox.core.problem import Convention, Problem
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail.run import RunResult
-from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import Files, PreparedProgram, encode_files
+from sandbox.judging.prepared import Files, Frame, PreparedProgram, encode_files
 from sandbox.judging.verdicts import ACCEPTED, Decision, decide_limits
 from sandbox.languages.layout import CompileError
 from sandbox.languages.table import LANGUAGES
@@ -45,7 +44,9 @@ HARNESS: Final = {"digits": 100_000, "chance": None}
 _BRIEF: Final = replace(REFEREE_LIMITS, cpu_s=5.0, wall_s=30.0)
 _PLAIN_OUTPUTS: Final = (b"", b"0\n", b"1\n")
 _FAIL: Final = 3
-_PARTIAL: Final = (7, *range(16, 217))
+_PARTIAL: Final = {7, *range(16, 217)} - {42, 43}  # which are more often those of kattis
+_PART: Final = "by which testlib gives a part of the points: a case here is right or wrong, so let it end with 0 or 1"
+_UNREAD: Final = "which has no meaning"
 _BLOCK: Final = 4096
 _INPUT, _OUTPUT, _ANSWER = "input.txt", "output.txt", "answer.txt"
 EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
@@ -116,23 +117,26 @@ class Referee:
             self.check_room(self.files(case))
         if not self._fits((*self.files(case), (_OUTPUT, output))):
             return Verdict.OLE, f"an output of {len(output)} bytes does not fit beside the {self.role}'s other files"
-        try:
-            return self._ask(case, output, self.limits)
-        except Crash as crash:
-            self.feedback = before
-            works = self.again or any(self._decides(case, *other) for other in self._others(case))
-            self.feedback = before
-            if not works:
-                raise CheckerError(str(crash)) from crash
-            return Verdict.WA, f"on this output, and not on others, the {self.role} {crash.brief}"
+        said = self._ask(case, output, self.limits)
+        if not isinstance(said, Crash):
+            return said
+        self.feedback = before
+        works = self.again or any(not isinstance(self._ask(case, *other), Crash) for other in self._others(case))
+        self.feedback = before
+        if not works:
+            raise CheckerError(str(said))
+        return Verdict.WA, f"on this output, and not on others, the {self.role} {said.brief}"
 
-    def _ask(self, case: Case, output: bytes, limits: Limits) -> Decision:
+    def _ask(self, case: Case, output: bytes, limits: Limits) -> Decision | Crash:
         kattis = self.convention == "kattis"
         files = self.files(case) + (() if kattis else ((_OUTPUT, output),))
         stdin = output if kattis else b""
         with self._compiled():
             done, frame = self.prepared.run(limits, stdin, **self.how(case), files=files)
-        return self.read(done, frame, limits)
+        said = self.read(done, frame, limits)
+        if isinstance(said, CheckerError) and not isinstance(said, Crash):
+            raise said
+        return said
 
     @contextmanager
     def _compiled(self) -> Iterator[None]:
@@ -141,13 +145,6 @@ class Referee:
             yield
         except CompileError as error:
             raise self.fault(f"does not compile: {str(error)[:2000]}") from error
-
-    def _decides(self, case: Case, output: bytes, limits: Limits) -> bool:
-        try:
-            self._ask(case, output, limits)
-        except Crash:
-            return False
-        return True
 
     def _others(self, case: Case) -> list[tuple[bytes, Limits]]:
         """Return the outputs that show whether the referee works: the expected answer or, without one, some others."""
@@ -169,44 +166,44 @@ class Referee:
         told = ((name, self.feedback[name]) for name in _NOTES if name in self.feedback)
         return tuple((name, content[:_NOTE_BYTES_MAX].decode("utf-8", "replace")) for name, content in told)
 
-    def check_room(self, files: Files) -> None:
-        """Raises CheckerError where the work directory cannot hold the files; a Crash, where some are of a run."""
-        if self.again and not self._fits(files):
-            raise self._crash("left more for the next run than its work directory holds")
-        if not self._fits(files):
-            needed, available = sum(len(content) for _, content in files), self.prepared.jail.work_bytes
-            raise self.fault(
-                f"needs files of {needed} bytes, and its work directory has {available}; use shorter cases"
-            )
+    def check_room(self, files: Files) -> Crash | None:
+        """Return a Crash where a run left more than the work directory holds. Raises CheckerError where a case does."""
+        if self._fits(files):
+            return None
+        if self.again:
+            return self.crash("left more for the next run than its work directory holds")
+        needed, available = sum(len(content) for _, content in files), self.prepared.jail.work_bytes
+        raise self.fault(f"needs files of {needed} bytes, and its work directory has {available}; use shorter cases")
 
     def _fits(self, files: Files) -> bool:
         return sum(-(-len(content) // _BLOCK) * _BLOCK for _, content in files) <= self.prepared.jail.work_bytes
 
-    def read(self, done: RunResult, frame: Frame | None, limits: Limits) -> Decision:
-        """Return what its end means. Raises Crash, and CheckerError where the referee reports its author's fault."""
+    def read(self, done: RunResult, frame: Frame | None, limits: Limits) -> Decision | CheckerError:
+        """Return what its end means: a Crash, and CheckerError where the referee reports its author's fault."""
         if done.gathered is None:
-            raise self._crash("left more in its feedback directory than can be brought back")
+            return self.crash("left more in its feedback directory than can be brought back")
         self.feedback = dict(done.gathered)
         words = done.stderr or self.feedback.get("judgeerror.txt", b"")
         tail = words[-1000:].decode("utf-8", "replace").strip()
         if limited := decide_limits(done, limits):
-            raise self._crash(f"was stopped: {limited[1]}")
+            return self.crash(f"was stopped: {limited[1]}")
         if done.signal is not None:
-            raise self._crash(f"ended by signal {done.signal}", f": {tail}")
+            return self.crash(f"ended by signal {done.signal}", f": {tail}")
         if frame is not None and not frame["ok"]:
-            raise self._crash("raised an exception", f": {frame['error']}")
+            return self.crash("raised an exception", f": {frame['error']}")
         if self.convention == "testlib" and done.exit_code == _FAIL:
-            raise self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
+            return self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
         verdict = self._verdict(done)
         if verdict is None and self.convention == "score" and done.exit_code == 0:
-            raise self._crash("printed no score, which is a number and nothing else", f", but {done.stdout[:100]!a}")
+            return self.crash("printed no score, which is a number and nothing else", f", but {done.stdout[:100]!a}")
         if verdict is None:
-            raise self._crash(f"ended with exit code {done.exit_code}, {self._unread(done.exit_code)}", f"; {tail}")
+            is_part = self.convention == "testlib" and done.exit_code in _PARTIAL
+            return self.crash(f"ended with exit code {done.exit_code}, {_PART if is_part else _UNREAD}", f"; {tail}")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
-            raise self._crash(f"wrote {NEXT_PASS}, but did not accept")
+            return self.crash(f"wrote {NEXT_PASS}, but did not accept")
         if NEXT_PASS in self.feedback and self.left == 0:
             runs = "1 run" if self.passes == 1 else f"{self.passes} runs"
-            raise self._crash(f"asked for more than the problem's {runs} of a case")
+            return self.crash(f"asked for more than the problem's {runs} of a case")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
 
     def _verdict(self, done: RunResult) -> Verdict | None:
@@ -217,16 +214,9 @@ class Referee:
             return None
         return Verdict.AC if float(score[1]) in _ACCEPTED_SCORES else Verdict.WA
 
-    def _unread(self, code: int | None) -> str:
-        """Return what an exit code without a verdict says."""
-        if self.convention == "testlib" and code in _PARTIAL and code not in EXITS["kattis"]:
-            return (
-                "by which testlib gives a part of the points: a case here is right or wrong, so let it end with 0 or 1"
-            )
-        return "which has no meaning"
-
     def fault(self, text: str) -> CheckerError:
         return CheckerError(f"the {self.role} {text}")
 
-    def _crash(self, brief: str, more: str = "") -> Crash:
+    def crash(self, brief: str, more: str = "") -> Crash:
+        """Return a failure of which `more` is for the author alone."""
         return Crash(f"the {self.role} {brief}{more}", brief)

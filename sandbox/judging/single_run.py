@@ -4,48 +4,55 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sandbox.build.builder import Builder
 from sandbox.core.checks import encode_text, printable
 from sandbox.core.nouns import Program, Verdict
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
+from sandbox.jail.jail import Jail
 from sandbox.judging.prepared import PreparedProgram, encode_files
 from sandbox.judging.verdicts import decide_ending
 from sandbox.languages import toolchain
 from sandbox.languages.layout import CompileError
 from sandbox.languages.table import find_language
 
-if TYPE_CHECKING:
-    from sandbox.judging.judge import Judge
-
 _MESSAGE_MAX: Final = 300
 DOES_NOT_COMPILE: Final = "it does not compile"
 
 
 def run_program(
-    judge: Judge, problem: Problem, program: Program, fetch: tuple[str, ...] = (), *, asserts: bool = False
-) -> ProgramRun:
+    jail: Jail,
+    builder: Builder,
+    problem: Problem,
+    program: Program,
+    fetch: tuple[str, ...] = (),
+    *,
+    asserts: bool = False,
+    cancel_fd: int | None = None,
+) -> tuple[Verdict, ProgramRun]:
     """Run a program on the first case of a stdio problem, whose expected output is not looked at, and bring back the
-    files named in `fetch`. asserts: as with `java -ea`. Raises SandboxError for failures of the sandbox.
+    files named in `fetch`. asserts: as with `java -ea`. AC where it ends well. Raises SandboxError for failures of the
+    sandbox.
     """
     start = time.monotonic()
     language = find_language(program.language)
-    who = judge.jail.tier, language.name, toolchain.toolchain(language)
+    who = jail.tier, language.name, toolchain.toolchain(language)
     case, limits = problem.cases[0], problem.limits
     how: dict[str, Any] = {"arguments": case.arguments, "files": encode_files(case.files), "fetch": fetch}
     how["job"] = {"asserts": asserts}
     try:
-        with PreparedProgram(judge.jail, judge.builder, program, problem, cancel_fd=judge.cancel_fd) as prepared:
+        with PreparedProgram(jail, builder, program, problem, cancel_fd=cancel_fd) as prepared:
             compile_s = 0.0 if language.warm else time.monotonic() - start
             done, frame = prepared.run(limits, encode_text(case.input), shown_bytes=limits.output_bytes, **how)
     except CompileError as error:
         spent = time.monotonic() - start
         log = printable(str(error), "\n\t")
         failed = ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_cause=error.cause)
-        return replace(failed, compile_s=spent, run_s=spent)
+        return Verdict.CE, replace(failed, compile_s=spent, run_s=spent)
     verdict, message = decide_ending(done, frame, limits, language) or (Verdict.AC, "")
-    return ProgramRun(
+    return verdict, ProgramRun(
         *who,
         stdout=done.stdout,
         stderr=done.stderr,

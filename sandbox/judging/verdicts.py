@@ -10,13 +10,15 @@ A later question is not asked where an earlier one has an answer: partial output
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from decimal import Decimal
+from typing import Any, Final
 
 from sandbox.compare import modes, values
 from sandbox.core.checks import encode_text, printable
@@ -27,8 +29,7 @@ from sandbox.errors import Starved
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
 from sandbox.judging import assert_values, python_asserts
-from sandbox.judging.frames import Frame
-from sandbox.judging.said import describe_calls, describe_value
+from sandbox.judging.prepared import Frame
 from sandbox.languages.language import Language
 
 Decision = tuple[Verdict, str]
@@ -47,6 +48,9 @@ _CAUSES: Final = {
 }
 _LIMITS: Final = ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s", "processes")
 _REFUSED: Final = "an allocation was refused at the memory limit"
+_CALL_CHARS_MAX: Final = 200
+_DECIMAL_BITS_MAX: Final = 1 << 17
+_TOO_LONG: Final = "a value with an integer of more than 4,300 digits"
 
 
 def case_result(
@@ -139,8 +143,8 @@ def decide_values(
     frame: Frame | None,
     language: Language,
 ) -> tuple[Decision, str | None]:
-    """Questions 3 and 4 for function and assert problems, and the values that are not right."""
-    if failed := decide_frame(done, frame, language, problem.kind):
+    """All questions for function and assert problems, and the values that are not right."""
+    if failed := decide_limits(done, problem.limits) or decide_frame(done, frame, language, problem.kind):
         return failed, None
     assert frame is not None
     try:
@@ -159,7 +163,7 @@ def decide_values(
     for number, check in enumerate(plan.checks):
         if not assert_values.holds(check, found):
             failed = Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
-            return failed, describe_calls(plan, check, found)
+            return failed, _describe_calls(plan, check, found)
     return ACCEPTED, None
 
 
@@ -180,3 +184,39 @@ def _decide_complaint(frame: Frame) -> Decision:
     if stage == "value" or (kind == "assertion" and stage == "call"):
         return Verdict.WA, error
     return Verdict.RE, error
+
+
+def describe_value(value: Any) -> str:
+    """The value as JSON, or as Python writes it where it has no JSON form."""
+    if type(value) is int:
+        return _digits(value)
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return _python(value)
+
+
+def _describe_calls(plan: python_asserts.Plan, check: assert_values.Check, found: list[Any]) -> str:
+    """The calls of the program in one assert and what each returned, a line each."""
+    calls = [text for mode, text in plan.steps if mode == "eval"]
+    return "\n".join(f"{_short(calls[number])} = {_python(found[number])}" for number in check.slots)
+
+
+def _python(value: Any) -> str:
+    if type(value) is int:
+        return _digits(value)
+    if isinstance(value, Iterator):
+        return f"a {type(value).__name__}"  # its repr is an address, and the check has used it up
+    try:
+        return repr(value)
+    except ValueError:
+        return _TOO_LONG
+
+
+def _digits(value: int) -> str:
+    """A long integer in hexadecimal: in decimal it would take the judge's time."""
+    return str(Decimal(value)) if value.bit_length() <= _DECIMAL_BITS_MAX else hex(value)
+
+
+def _short(call: str) -> str:
+    return call if len(call) <= _CALL_CHARS_MAX else call[:_CALL_CHARS_MAX] + "…"

@@ -62,9 +62,9 @@ def _output(argv: Sequence[str]) -> str:
             done = subprocess.run(
                 argv, capture_output=True, text=True, timeout=timeout_s, check=False, env=ours, cwd="/"
             )
-        except subprocess.TimeoutExpired:
-            continue
-        except OSError as error:
+        except (subprocess.TimeoutExpired, OSError) as error:
+            if isinstance(error, subprocess.TimeoutExpired):
+                continue
             if is_shortage(error):
                 raise SandboxError(not_started(argv[0], error)) from error
             return ""

@@ -15,8 +15,8 @@ from typing import Final, Self
 from sandbox.build.builder import Builder
 from sandbox.core.nouns import CaseResult, Isolation, Judgement, Verdict
 from sandbox.errors import CheckerError, InvalidProblem, Starved, ToolchainMissing, WorkerDied
+from sandbox.judging.control import JailKeeper
 from sandbox.judging.judge import Judge
-from sandbox.judging.tries import JailKeeper
 from sandbox.kernel import inherited
 from sandbox.kernel.clear import remove_tree
 from sandbox.kernel.orphan_cleanup import reserve_directory

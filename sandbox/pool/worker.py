@@ -199,7 +199,8 @@ class PoolWorker:
 def _do(judge: Judge, problem: Problem, program: Program, job: dict[str, Any]) -> Judgement | ProgramRun:
     match job["task"]:
         case "run":
-            return run_program(judge, problem, program, tuple(job["fetch"]), asserts=job["asserts"])
+            how = {"asserts": job["asserts"], "cancel_fd": judge.cancel_fd}
+            return run_program(judge.jail, judge.builder, problem, program, tuple(job["fetch"]), **how)[1]
         case "build":
             return dataclasses.replace(judge, wanted=lambda *_: False).judge(problem, program)
         case _:

@@ -54,9 +54,9 @@ class _Answering(ObjectWire):
         try:
             done = ["value", self._do(*call)]
             return json.dumps([*done, self.unused(), self.loss])
-        except Unencodable as error:
-            return json.dumps(["lost", str(error), [], self.loss])
         except BaseException as error:
+            if isinstance(error, Unencodable):
+                return json.dumps(["lost", str(error), [], self.loss])
             done = ["raise", self._told(error)]
         return json.dumps([*done, self.unused(), self.loss])
 

@@ -86,12 +86,7 @@ class Caller(ObjectWire):
         self.turn = sys.modules["threading"].RLock()  # imported by our caller, which handles its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
         self.handles: dict[tuple[int, int], Any] = {}
-        self.classes_of_handles = HandleClasses(
-            lambda what, handle, /, *args, **keywords: self.ask(what, self._target(handle), *args, **keywords),
-            lambda handle, name: self.attribute(self._target(handle), name),
-            self._truth,
-            self.refuse,
-        )
+        self.classes_of_handles = HandleClasses(self)
         self.makes = frozenset(makes)
         self.made: set[int] = set()
         """Targets that the test has made by a class of the program's: what they decide is the test's own choice."""
@@ -137,7 +132,7 @@ class Caller(ObjectWire):
         It is the program's doing, unless the test has made one of them by a class of the program's, or one is more than
         it could cross as.
         """
-        if any(id(self._target(one)) in self.made for one in operands if id(one) in self.targets):
+        if any(id(self.target(one)) in self.made for one in operands if id(one) in self.targets):
             return self.fail("test", "asks objects of the program's for what they decide themselves")
         return self.fail("test" if self.loss else "program", "returned an object that has no JSON form")
 
@@ -150,13 +145,9 @@ class Caller(ObjectWire):
         self.doubt |= what == "call" and id(target) in self.inside
         given = [self._drained(arg) for arg in (*args, *keywords.values())]
         with self.turn:  # a test may have threads
-            kind, values = self._exchange(what, target, given, list(keywords))
+            kind, raised = self._exchange(what, target, given, list(keywords))
         if kind == "value":
-            return self._taken(what, target, values[0])
-        try:
-            raised = self._error(*values)
-        except _GARBLED:
-            self.fail("program", "an unreadable result")
+            return self._taken(what, target, raised)
         if not isinstance(raised, _PROTOCOL.get(what, ())):
             self.raised.append(raised)
         try:
@@ -175,8 +166,8 @@ class Caller(ObjectWire):
             return iter(list(islice(arg, _ITEMS_MAX + 1)))
         return arg
 
-    def _exchange(self, what: str, target: Any, given: list[Any], names: list[str]) -> tuple[str, list[Any]]:
-        """Return the kind of answer of a call, and its roots. Raises Lost."""
+    def _exchange(self, what: str, target: Any, given: list[Any], names: list[str]) -> tuple[str, Any]:
+        """Return the kind of answer of a call, and its value or the error that it raised. Raises Lost."""
         try:
             message = self.write(given)
             gone = self.unused()
@@ -198,11 +189,11 @@ class Caller(ObjectWire):
             self.found.clear()
             values = self.read(message)
             self.drop(gone)
+            bare = set(map(id, values))
+            self.inside.update(id(self.target(handle)) for handle in self.found if id(handle) not in bare)
+            return kind, values[0] if kind == "value" else self._error(*values)
         except (*_GARBLED, OSError):
-            self.fail("program", "an unreadable result")
-        bare = set(map(id, values))
-        self.inside.update(id(self._target(handle)) for handle in self.found if id(handle) not in bare)
-        return kind, values
+            return self.fail("program", "an unreadable result")  # type: ignore[no-any-return]
 
     def swallowed(self, ended_by: BaseException | None) -> BaseException | None:
         """Return an error that the program raised and no handler of the test's caught: it ended a loop, or the like."""
@@ -213,9 +204,9 @@ class Caller(ObjectWire):
         self.doubt |= what in ("getitem", "len") and not is_api
         name = str(target.get("p", "")) if what == "call" else ""
         if id(value) in self.targets and what == "getattr" and id(target) in self.inside:
-            self.inside.add(id(self._target(value)))
+            self.inside.add(id(self.target(value)))
         elif id(value) in self.targets and (name[:1].isupper() or (what == "getattr" and is_api)):
-            return self._known_handle(self._target(value)["h"], (), _MADE if name in self.makes else _API, name)
+            return self._known_handle(self.target(value)["h"], (), _MADE if name in self.makes else _API, name)
         return value
 
     def _known_handle(self, number: int, offered: Iterable[str], kind: int, name: str = "") -> Any:
@@ -323,13 +314,13 @@ class Caller(ObjectWire):
         self.targets[id(made)] = (made, target)
         return made
 
-    def _target(self, handle: Any) -> Any:
+    def target(self, handle: Any) -> Any:
         return self.targets[id(handle)][1]
 
-    def _truth(self, handle: Any) -> bool:
-        if id(self._target(handle)) not in self.apis:
+    def truth(self, handle: Any) -> bool:
+        if id(self.target(handle)) not in self.apis:
             self.refuse(handle)
-        return self.ask("bool", self._target(handle)) is True
+        return self.ask("bool", self.target(handle)) is True
 
 
 def _is_decided(at: Any) -> bool:

@@ -1,8 +1,7 @@
 """End a Python program as the interpreter would, in a process that is not torn down.
 
-    system_exit_status   of a SystemExit
-    print_error          of any other exception, by the program's own hook if it has one
-    finish               joins threads, runs exit handlers, flushes; drops the program's objects where that has effects
+    exit_status   of an error that ends it, printed by the program's own hook if it has one
+    finish        joins threads, runs exit handlers, flushes; drops the program's objects where that has effects
 
 A real finalization would clear every module of the template, which costs more than most programs. Its visible effects
 are flushing unclosed files and running `__del__`: only programs that contain the words for these pay for them.
@@ -112,19 +111,14 @@ def _setrlimit(what: int, limits: Any) -> None:
             raise
 
 
-def system_exit_status(error: SystemExit) -> int:
-    if error.code is None or isinstance(error.code, int):
-        code = int(error.code or 0)
-        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
-    print(error.code, file=sys.stderr)
-    return 1
-
-
-def print_error(error: BaseException, *, lines: bool = False) -> int:
-    """Print the error; returns the exit status. A hook may end the program itself.
+def exit_status(error: BaseException, *, lines: bool = False) -> int:
+    """Return the exit status of a program that ends by an error, and print what the interpreter would. A hook may end
+    the program itself.
 
     `lines`: with the lines of the program's main file, which take longer to read than most programs run.
     """
+    if isinstance(error, SystemExit):
+        return _system_exit_status(error)
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     hook = getattr(sys, "excepthook", None)
     if hook is sys.__excepthook__ or hook is None:
@@ -134,10 +128,18 @@ def print_error(error: BaseException, *, lines: bool = False) -> int:
         return 1
     try:
         hook(type(error), error, frames)
-    except SystemExit as ended:
-        return system_exit_status(ended)
     except BaseException as failed:
+        if isinstance(failed, SystemExit):
+            return _system_exit_status(failed)
         traceback.print_exception(type(failed), failed, failed.__traceback__, limit=-20)
+    return 1
+
+
+def _system_exit_status(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        code = int(error.code or 0)
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
+    print(error.code, file=sys.stderr)
     return 1
 
 
@@ -147,16 +149,7 @@ def finish(status: int, join_threads: Callable[[], object], needs: tuple[str, ..
         try:
             step()
         except BaseException as error:
-            print_error(error)
-    try:
-        out, err = sys.stdout, sys.stderr
-        if out is sys.__stdout__ and err is sys.__stderr__ and out and err and not out.closed:
-            out.flush()
-            err.flush()
-            if not needs:
-                return status
-    except BaseException:
-        pass  # and again below, where the failing stream is named
+            exit_status(error)
     if not all([_flush("stdout"), _flush("stderr")]):
         status = _FLUSH_FAILED
     sys.stdout = sys.__stdout__

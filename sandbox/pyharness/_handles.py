@@ -6,7 +6,7 @@ say of the object. What the object would decide itself is refused, whatever it h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 ASKED: Final = ("len", "iter", "next", "getitem", "setitem", "delitem")
@@ -40,24 +40,26 @@ def _full(name: str) -> str:
 
 
 class HandleClasses:
-    """Makes handles; handles that offer the same share a class of methods.
+    """Makes handles; handles that offer the same share a class of methods."""
 
-    ask(what, handle, *args, **keywords), attribute(handle, name), truth(handle), refuse(*operands): what they do.
-    """
+    def __init__(self, caller: Any) -> None:
+        """`caller`: the Caller of `_apart` that the handles ask."""
 
-    def __init__(
-        self,
-        ask: Callable[..., Any],
-        attribute: Callable[[Any, str], Any],
-        truth: Callable[[Any], bool],
-        refuse: Callable[..., Any],
-    ) -> None:
-        self._optional: dict[str, Any] = {_full(name): _refusing(refuse) for name in _OPERATORS}
-        self._optional |= {_full(name): _asking(ask, name) for name in ("call", *ASKED)}
-        self._optional |= {name: _asking_method(attribute, name) for name in _GENERATORS}
-        self._base = _base(ask, attribute, truth)
-        for name in _DECIDED:
-            setattr(self._base, _full(name), _refusing(refuse))
+        def asking(what: str) -> Any:
+            return lambda handle, /, *args, **keywords: caller.ask(what, caller.target(handle), *args, **keywords)
+
+        def asking_method(name: str) -> Any:
+            return lambda handle, *args: caller.attribute(caller.target(handle), name)(*args)
+
+        refusing: Any = lambda *operands: caller.refuse(*operands)  # noqa: E731
+        self._optional: dict[str, Any] = {_full(name): refusing for name in _OPERATORS}
+        self._optional |= {_full(name): asking(name) for name in ("call", *ASKED)}
+        self._optional |= {name: asking_method(name) for name in _GENERATORS}
+        always = {_full(name): refusing for name in _DECIDED}
+        always |= {_full(name): asking(name) for name in ("setattr", "delattr", "str", "repr", "format")}
+        always["__getattr__"] = lambda handle, name: caller.attribute(caller.target(handle), name)
+        always["__bool__"] = lambda handle: caller.truth(handle)
+        self._base = type("Handle", (), {"__slots__": (), **always})
         self._classes: dict[frozenset[str], type] = {}
 
     def make(self, offered: Iterable[str], name: str = "Handle") -> Any:
@@ -67,46 +69,3 @@ class HandleClasses:
             methods = {_full(kind): self._optional[_full(kind)] for kind in kinds}
             self._classes[kinds] = type("Handle", (self._base,), {"__slots__": (), **methods})
         return type(name, (self._classes[kinds],), {"__slots__": ()})()
-
-
-def _refusing(refuse: Callable[..., Any]) -> Any:
-    return lambda *operands: refuse(*operands)
-
-
-def _asking(ask: Callable[..., Any], what: str) -> Any:
-    def method(handle: Any, /, *args: Any, **keywords: Any) -> Any:
-        return ask(what, handle, *args, **keywords)
-
-    return method
-
-
-def _asking_method(attribute: Callable[[Any, str], Any], name: str) -> Any:
-    return lambda handle, *args: attribute(handle, name)(*args)
-
-
-def _base(ask: Callable[..., Any], attribute: Callable[[Any, str], Any], truth: Callable[[Any], bool]) -> Any:
-    class Handle:
-        __slots__ = ()
-
-        def __getattr__(handle, name: str) -> Any:
-            return attribute(handle, name)
-
-        def __setattr__(handle, name: str, value: Any) -> None:
-            ask("setattr", handle, name, value)
-
-        def __delattr__(handle, name: str) -> None:
-            ask("delattr", handle, name)
-
-        def __bool__(handle) -> bool:
-            return truth(handle)
-
-        def __str__(handle) -> Any:
-            return ask("str", handle)
-
-        def __repr__(handle) -> Any:
-            return ask("repr", handle)
-
-        def __format__(handle, spec: str) -> Any:
-            return ask("format", handle, spec)
-
-    return Handle

@@ -89,14 +89,15 @@ def run_job(codes: list[types.CodeType | None]) -> NoReturn:
 
     It is taken out of the list, so that what the frames below hold is the same in every run.
     """
+    job: Job = {}
     try:
         job = _loads(_pread(JOB_FD, _lseek(JOB_FD, 0, 2) - NONCE_BYTES, 0))
         if argv := job.get("argv"):
             sys.argv += argv
         if digits := job.get("digits"):
             sys.set_int_max_str_digits(digits)
-        if "chance" in job:
-            _set_chance(job["chance"])
+        if "chance" in job:  # None: of a run that decides about a program
+            _chance.hide_chance() if job["chance"] is None else _chance.fix_chance(job["chance"])
         loaded = codes.pop() or _load(job["source"], job.get("main", _MAIN))
         _close(CODE_FD)
         if isinstance(loaded, str):
@@ -104,6 +105,8 @@ def run_job(codes: list[types.CodeType | None]) -> NoReturn:
             _exit(1)
         kind = job["kind"]
         _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else _IMPORTED, job))
+    except BaseException as error:
+        _report(error, job.get("stage", "program"))
     finally:
         _exit(1)
 
@@ -216,20 +219,12 @@ def _module(name: str, job: Job) -> dict[str, Any]:
     return module.__dict__
 
 
-def _set_chance(seed: int | None) -> None:
-    """Seed the generators; None: of a run that decides about a program."""
-    _chance.hide_chance() if seed is None else _chance.fix_chance(seed)
-
-
 def _set_up(job: Job, module: dict[str, Any]) -> None:
     """Run the preamble of the problem's author, if there is one."""
-    if not job["preamble"]:
-        return
-    try:
+    if job["preamble"]:
+        job["stage"] = "preamble"
         exec(compile(job["preamble"], "preamble.py", "exec", dont_inherit=True), module)
-    except BaseException as error:
-        _report(error, "preamble")
-        _exit(1)
+    job["stage"] = "program"
 
 
 def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
@@ -240,11 +235,10 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     _set_up(job, module)
     try:
         exec(code, module)
-    except SystemExit as error:
-        status = _ending.system_exit_status(error)
     except BaseException as error:
-        _report(error, "program")
-        status = _ending.print_error(error, lines="main" in job)
+        if not isinstance(error, SystemExit):
+            _report(error, "program")
+        status = _ending.exit_status(error, lines="main" in job)
     del module, code
     join = _join_threads if _thread._count() or _at_thread_exit else int
     _exit(_ending.finish(status, join, needs))
@@ -253,42 +247,32 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """Run a function (one call) or assert steps in order, each a statement or an expression whose value is sent."""
     values: list[Any] = []
-    stage = "program"
-    try:
-        _ending.meet_needs(code, job["source"], job["preamble"])
-        args = _arguments(job["args"]) if job["kind"] == "function" else None
-        _set_up(job, module)
-        exec(code, module)
-        stage = "call"
-        if args is not None:
-            values.append(encode_value(_function(job["fn_name"], module)(*args)))
-        for mode, text in job["steps"]:
-            step = compile(text, "test.py", mode, dont_inherit=True)
-            if mode == "eval":
-                values.append(encode_value(eval(step, module), 0, encode_lazy))
-            else:
-                exec(step, module)
-    except BaseException as error:
-        _report(error, stage)
-        _exit(1)
+    _ending.meet_needs(code, job["source"], job["preamble"])
+    args = _arguments(job["args"]) if job["kind"] == "function" else None
+    _set_up(job, module)
+    exec(code, module)
+    job["stage"] = "call"
+    if args is not None:
+        values.append(encode_value(_function(job["fn_name"], module)(*args)))
+    for mode, text in job["steps"]:
+        step = compile(text, "test.py", mode, dont_inherit=True)
+        if mode == "eval":
+            values.append(encode_value(eval(step, module), 0, encode_lazy))
+        else:
+            exec(step, module)
     _answer(True, values=values)
     _exit(0)
 
 
 def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """Run the program for a test in another jail."""
-    stage = "program"
-    try:
-        streams = _answering.take_streams()
-        _ending.meet_needs(code, job["source"], job["preamble"])
-        _set_up(job, module)
-        classes = _wire.classes_in(module)
-        exec(code, module)
-        stage = "call"
-        _answering.serve_calls(module, classes, streams)
-    except BaseException as error:
-        _report(error, stage)
-        _exit(1)
+    streams = _answering.take_streams()
+    _ending.meet_needs(code, job["source"], job["preamble"])
+    _set_up(job, module)
+    classes = _wire.classes_in(module)
+    exec(code, module)
+    job["stage"] = "call"
+    _answering.serve_calls(module, classes, streams)
     _answer(True, values=())
     _exit(0)
 
@@ -296,8 +280,8 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """Run a test of a program in another jail."""
     caller = _apart.Caller(module, _answering.take_streams(), job["makes"])
+    _set_up(job, module)
     try:
-        _set_up(job, module)
         caller.know_classes()
         module.update((name, __import__(name)) for name in job["modules"])
         for name in job["names"]:

@@ -13,10 +13,11 @@ import time
 
 from _shared import argument_parser
 from fake_nodes import FakeMembers, FakeNode
+from virtual_clock import run_virtual
 
 from overlap.cluster.nodes import NodeParcel
 from overlap.cluster.pool import ClusterPool
-from overlap.core.clock import now, run_virtual
+from overlap.core.clock import now
 from overlap.run.open_close import gc_frozen
 from sandbox.core.nouns import Case, Program
 from sandbox.core.problem import Problem

@@ -7,11 +7,11 @@ import statistics
 import time
 
 from _shared import argument_parser
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from schedules import fake_config
+from virtual_clock import run_virtual
 
 from overlap.core import Request, Trajectory
-from overlap.core.clock import run_virtual
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped
 from overlap.pipeline.prompts import PromptStream

@@ -17,11 +17,12 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 from _shared import argument_parser
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from virtual_clock import run_virtual
 
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.core.clock import now, run_virtual
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.core.clock import now
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped, serial
 from overlap.pipeline.prompts import PromptStream

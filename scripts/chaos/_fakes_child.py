@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+
 import overlap.generate.client
 import overlap.learner.learner
 import overlap.verify.verifier
@@ -24,7 +26,6 @@ from overlap.config.load import load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.core.aio import shielded_thread
 from overlap.core.errors import LearnerDiedError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.process.atomic import partial_path, replace, sync
 from overlap.run import restarts, training
 from overlap.run.run_inputs import RunInputs

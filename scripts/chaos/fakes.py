@@ -30,6 +30,7 @@ from _books import Entry, check, left_in, rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = Path(__file__).with_name("_fakes_child.py")
+SUPPORT = ROOT / "tests" / "support"
 STALENESS = range(5)
 END_S = 120.0  # for a run of seconds
 FURTHER = 8  # a kill comes within so many steps after the begin of the training
@@ -76,7 +77,7 @@ class Run:
                 f"run.save_every={1 + self.number % 3}",
             ],
         }
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}", "TMPDIR": str(scratch)}
         with (self.folder / "said").open("ab") as said:
             return subprocess.Popen(
                 [sys.executable, str(CHILD), json.dumps(settings)],

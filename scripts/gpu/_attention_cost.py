@@ -8,8 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.pairs import causal_pairs, fits_mask, shared_pairs
+from overlap.learner.micro_batch import (
+    MicroBatch,
+    PromptGroup,
+    Response,
+    SplitConfig,
+    fits_mask,
+    mini_batches,
+    shared_pairs,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class AttentionCase:
 
 def alone_pairs(prompt: int, responses: Sequence[int]) -> int:
     """Pairs of responses that each have a copy of their prompt: plain causal attention without padding."""
-    return sum(causal_pairs(prompt + response) for response in responses)
+    return sum(shared_pairs(prompt + response, ()) for response in responses)
 
 
 def masked_pairs(prompts: Sequence[int], responses: Sequence[int]) -> int:
@@ -56,7 +63,7 @@ def masked_pairs(prompts: Sequence[int], responses: Sequence[int]) -> int:
 def computed_pairs(micro: MicroBatch) -> int:
     """Pairs that attention computes for a micro-batch on a CPU, per head and layer."""
     if not micro.packed:
-        return len(micro.rows) * causal_pairs(max(row.length for row in micro.rows))
+        return len(micro.rows) * shared_pairs(max(row.length for row in micro.rows), ())
     prompts = [len(row.prompt) for row in micro.rows]
     responses = [[len(r.tokens) - 1 for r in row.responses] for row in micro.rows]
     lengths = [length for row in responses for length in row]

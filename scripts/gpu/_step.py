@@ -143,7 +143,7 @@ def _timed(rank: Any, clock: PartClock, groups: list[Any], place: Place, version
     for number in range(warm + timed):
         clock.parts.clear()
         began = time.perf_counter()
-        metrics = rank.step(groups, version + number + 1)
+        metrics, _ = rank.step(groups, version + number + 1)
         clock.wait()
         took.append(time.perf_counter() - began)
         losses.append(metrics["loss"])

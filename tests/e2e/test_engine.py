@@ -245,10 +245,10 @@ def test_what_the_cuda_senders_say_is_what_vllms_engines_understand(bench):
     from overlap.weights.nccl import NcclSender, TensorSource
 
     tensors = full_tensors(bench.model, 0)
-    info = NcclSender(0, 2, "127.0.0.1", 0).prepare(tensors, 1)
+    info = NcclSender(0, 2, "127.0.0.1").prepare(tensors)
     assert NCCLWeightTransferInitInfo(**info["init"]).packed
     assert NCCLWeightTransferUpdateInfo(**info["update"]).names == [name for name, _ in tensors]
-    assert NcclSender(1, 2, "127.0.0.1", 0).prepare(tensors, 1) == {}
+    assert NcclSender(1, 2, "127.0.0.1").prepare(tensors) == {}
     source = TensorSource(tensors)
     assert [(m.name, m.dtype, m.shape) for m in source.metadata()] == [
         (name, tensor.dtype, tuple(tensor.shape)) for name, tensor in source

@@ -17,10 +17,10 @@ from wide import wide
 from overlap.config.fields import Config
 from overlap.core import Batch, kept_groups
 from overlap.core.errors import LearnerError, RunDirError
-from overlap.learner.export import export_policy
-from overlap.learner.loss import token_loss
+from overlap.learner.losses import token_loss
 from overlap.learner.micro_batch import SplitConfig, flatten, mini_batches
 from overlap.learner.model import load_policy, plain
+from overlap.learner.saved_state import export_policy
 from overlap.learner.tensors import to_tensors
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

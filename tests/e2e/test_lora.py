@@ -15,8 +15,8 @@ from plain_backend import plain_trainer
 from wide import wide
 
 from overlap.config.fields import Config
-from overlap.learner.export import export_policy
 from overlap.learner.micro_batch import flatten
+from overlap.learner.saved_state import export_policy
 from overlap.weights.full import ADAPTER_SCALE, LowRank
 
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import pytest
 from engine_bench import Bench, core_of
+from fake_parts import FakeLearner, FakeVerifier
 from wide import wide
 
 from overlap import load_config, train
 from overlap.config.fields import Config, ModelConfig, RunConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.fakes import FakeLearner, FakeVerifier
 from overlap.generate.client import EngineClient
 from overlap.generate.engines import Engines
 from overlap.pipeline.learning import Components

@@ -6,9 +6,10 @@ import inspect
 import subprocess
 import sys
 
+import fake_parts
 import pytest
 
-from overlap import core, fakes
+from overlap import core
 from overlap.generate.client import EngineClient
 from overlap.generate.engines import Engines
 from overlap.learner.learner import ProcessLearner
@@ -22,12 +23,12 @@ from overlap.verify.verifier import SandboxVerifier
         (core.Generator, EngineClient),
         (core.Generator, Engines),
         (core.Generator, saved.SavedGenerator),
-        (core.Generator, fakes.FakeGenerator),
+        (core.Generator, fake_parts.FakeGenerator),
         (core.Verifier, SandboxVerifier),
         (core.Verifier, saved.SavedVerifier),
-        (core.Verifier, fakes.FakeVerifier),
+        (core.Verifier, fake_parts.FakeVerifier),
         (core.Learner, ProcessLearner),
-        (core.Learner, fakes.FakeLearner),
+        (core.Learner, fake_parts.FakeLearner),
     ],
 )
 def test_every_method_of_a_protocol_is_there_with_the_same_parameters(protocol: type, kind: type) -> None:

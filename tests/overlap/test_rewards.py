@@ -18,10 +18,6 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import LeftOut, Prompt
 from overlap.core.errors import ConfigError, VerifierError
-from overlap.fakes import FakeGenerator, FakeLearner
-from overlap.pipeline.learning import Components, StepResult
-from overlap.pipeline.loop import Position, serial
-from overlap.pipeline.prompts import PromptStream
 from overlap.rewards import RewardOptions, RewardTask, reward_overrides
 from overlap.task import check_task, load_task
 
@@ -124,20 +120,6 @@ def test_none_masks_the_sample_and_is_never_0() -> None:
 
 
 # --- what cannot be used is one line ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("either", "in several styles; add --style plain or --style trl or --style verl"),
-        ("nothing_known", "fits no style of reward functions; write one of plain: def reward"),
-        ("TrlObject", "is a class: name a function"),
-    ],
-)
-def test_a_function_that_fits_several_styles_or_none_is_one_line_with_the_choices(name: str, line: str) -> None:
-    with pytest.raises(ConfigError, match=line) as caught:
-        overlap.reward_task(getattr(foreign, name), [ROW])
-    assert "\n" not in str(caught.value)
 
 
 def test_a_style_that_does_not_fit_names_what_is_wrong_and_the_form() -> None:
@@ -273,27 +255,6 @@ def test_a_style_without_a_reward_function_names_the_flag() -> None:
 
 
 # --- in a run ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "style", "row", "paid"), STYLES[1::2], ids=[name for name, *_ in STYLES[1::2]])
-async def test_a_step_is_learned_from_the_rewards_that_a_worker_gets_of_each_style(
-    name: str, style: str, row: dict[str, Any], paid: float
-) -> None:
-    word = "answer 1 to"  # what the double of the engine says in one sample of a group
-    row = row | {"answer": word, "reward_model": {"ground_truth": word}}
-    task = RewardTask(f"{FILE}:{name}", [row | {"id": str(number)} for number in range(4)], [row])
-    cfg = load_config(None, {"rollout.groups_per_step": 2, "rollout.samples_per_group": 4, "run.steps": 1})
-    results = list[StepResult]()
-
-    async def on_step(result: StepResult) -> None:
-        results.append(result)
-
-    async with opened(task) as verifier:
-        made = Components(generator=FakeGenerator(), verifier=verifier, learner=FakeLearner())
-        await serial(made, cfg, PromptStream(prompts(task), 0), on_step, Position())
-    groups = [group for result in results for group in result.batch.groups]
-    assert [sorted(group.rewards) for group in groups] == [[0.0, 0.0, 0.0, paid]] * 2
-    assert all(max(group.advantages) > 0 for group in groups)
 
 
 def test_the_styles_of_the_command_of_the_configuration_and_of_the_sandbox_are_the_same() -> None:

@@ -41,11 +41,6 @@ def test_a_prompt_is_the_template_up_to_the_assistants_turn_and_then_the_prefill
     assert (prompt.id, prompt.prefill, prompt.data) == ("p", "```", [1])
 
 
-def test_without_a_template_the_texts_follow_each_other() -> None:
-    prompt = chat_prompt(Characters(None), "p", "ask", system="be brief", prefill="def ")
-    assert text_of(prompt) == "\0be brief\n\nask\n\ndef "
-
-
 def test_a_template_that_refuses_the_messages_is_told_in_one_line_with_the_policy() -> None:
     class Refusing(Characters):
         name_or_path = "google/some-model"
@@ -134,7 +129,7 @@ def test_a_module_in_the_working_directory_is_found(tmp_path: Path, monkeypatch:
         ("no_such_module:Task", "No module named 'no_such_module'"),
         (f"{__name__}:plain", "did you mean Plain"),
         (f"{__name__}:Missing", "has no class Missing"),
-        (f"{__name__}:Needy", "missing a required argument: 'table'"),
+        (f"{__name__}:Needy", "cannot be made without its argument table"),
         (f"{__name__}:Task", "cannot be made"),
         (f"{__name__}:Half", "has no program"),
         ("broken_task:Task", "ZeroDivisionError: division by zero"),

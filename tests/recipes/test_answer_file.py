@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_parts import fake_prompts
 
 from overlap.core import Request, Scored, Trajectory, VersionSpan
 from overlap.core.errors import ConfigError, StageError
-from overlap.fakes import fake_prompts
 from recipes.code_rl.answer_file import AnswerFile, SamplingOptions, complete_answers
 
 SETTINGS = {"policy": "abc", "temperature": 0.6}

@@ -15,7 +15,7 @@ from shapes import R1_DISTILL_14B
 from overlap.config.fields import Config
 from overlap.policy.tiny import make_tiny_policy
 from overlap.record.checkpoint import RunState, save_state, writing
-from overlap.record.run_exit import RunExit
+from overlap.record.run_summary import RunExit
 from overlap.record.rundir import RunDir
 from recipes.code_rl import stages
 from recipes.code_rl.stages import Stage, stages_of

@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
-from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
+from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response
 from overlap.learner.tensors import to_tensors
 
 
@@ -24,7 +24,7 @@ class PackedShape:
             return Response(array("i", range(length)), array("f", bytes(4 * length)), 1.0)
 
         rows = zip(self.prompts, self.responses, strict=True)
-        return MicroBatch(tuple(PackedRow(array("i", range(p)), tuple(map(response, many))) for p, many in rows))
+        return MicroBatch(tuple(PromptGroup(array("i", range(p)), tuple(map(response, many))) for p, many in rows))
 
 
 def attention_errors(shape: PackedShape, heads: tuple[int, int, int], dtype: str, device: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Any
 from overlap.config.fields import Config, ModelConfig
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
-from overlap.core.no_process import ProcesslessEngine
+from overlap.core.interfaces import ProcesslessEngine
 from overlap.server.chat import Chat
 from overlap.server.episodes import episodes
 from overlap.server.template import ChatTemplate
@@ -145,8 +145,9 @@ def check_books(sampled: Sequence[Sampled], found: Chat, delivered: int | None =
     for branch in found.branches():
         front, at = tuple(branch.prompt_ids), 0
         whole, logprobs = (*front, *branch.token_ids), tuple(branch.logprobs)
-        while at < len(branch.mask):
-            if not branch.mask[at]:
+        mask = branch.mask or bytes([1]) * len(logprobs)
+        while at < len(mask):
+            if not mask[at]:
                 assert logprobs[at] == 0.0
                 at += 1
                 continue
@@ -156,10 +157,10 @@ def check_books(sampled: Sequence[Sampled], found: Chat, delivered: int | None =
                 for prompt, ids, values in sampled
                 if prompt == seen and ids and ids == rest[: len(ids)] and values == logprobs[at : at + len(ids)]
             }
-            turn = max((one for one in known if all(branch.mask[at : at + len(one[1])])), key=lambda one: len(one[1]))
+            turn = max((one for one in known if all(mask[at : at + len(one[1])])), key=lambda one: len(one[1]))
             trained.append(turn)
             at += len(turn[1])
-        assert sum(span.end - span.start for span in branch.spans) == sum(branch.mask)
+        assert sum(span.end - span.start for span in branch.spans) == branch.trained
     arrived = [found.episode.turns[number] for number in sorted(found.episode.delivered)]
     expected = [(tuple(turn.token_ids), tuple(turn.logprobs)) for turn in arrived if len(turn.token_ids)]
     assert sorted((ids, values) for _, ids, values in trained) == sorted(expected)

@@ -67,8 +67,8 @@ class Recording:
         self.headers: list[dict[str, str]] = []
         read = gateway_._body
 
-        async def body(request: Any) -> bytes | None:
-            found = await read(request)
+        async def body(request: Any, most: int) -> bytes | None:
+            found = await read(request, most)
             self.headers.append(dict(request.headers))
             self.bodies.append(json.loads(found or b"{}"))
             return found

@@ -49,7 +49,7 @@ class Bench:
 
     def update_again(self):
         tensors = alone(self.adapters, 0) if self._alone else full_tensors(self.model, 0, self.adapters)
-        return WeightUpdate(self.version, "shm", self.sender.prepare(tensors, self.version))
+        return WeightUpdate(self.version, "shm", self.sender.prepare(tensors))
 
     def learn(self, size=0.05):
         """Changes every weight that learns."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from virtual_clock import run_virtual
+
 from overlap.config.fields import Config
 from overlap.config.load import load_config
-from overlap.core.clock import run_virtual
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream

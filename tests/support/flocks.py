@@ -4,9 +4,9 @@ import asyncio
 
 from async_tests import supplied
 from mortal import Mortal, turns
+from virtual_clock import run_virtual
 
 from overlap.core import Prompt, Request, WeightUpdate
-from overlap.core.clock import run_virtual
 from overlap.generate.engines import Engines
 from overlap.generate.restart import RestartPolicy
 

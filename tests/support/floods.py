@@ -14,7 +14,7 @@ from sandbox.core.nouns import SOURCE_BYTES_MAX, Case, Limits
 from sandbox.core.problem import Problem
 from sandbox.jail.run import RunResult
 from sandbox.judging import assert_values, python_asserts, verdicts
-from sandbox.judging.frames import read_frame
+from sandbox.judging.prepared import read_frame
 from sandbox.languages.table import LANGUAGES
 from sandbox.rewards.extract import extract_program
 
@@ -39,7 +39,7 @@ def repeated(unit: bytes, size: int) -> bytes:
 
 
 MODES = (
-    *("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "float(1e-6)+ignore_case"),
+    *("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests"),
     *("kattis", "kattis(float_tolerance 1e-6)", "kattis(case_sensitive space_change_sensitive)"),
 )
 TEXTS: dict[str, Callable[[int], tuple[bytes, bytes]]] = {

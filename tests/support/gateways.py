@@ -67,7 +67,7 @@ class Session:
 
     @property
     def trained(self) -> int:
-        return sum(sum(branch.mask) for branch in self.chat.branches())
+        return sum(branch.trained for branch in self.chat.branches())
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 from overlap.config.learn import LearnConfig
 from overlap.core import Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.pipeline.group import make_group
+from overlap.pipeline.assemble import make_group
 
 LIMIT = 100
 """Tokens of the longest response."""

@@ -93,7 +93,7 @@ def check_episodes(bench: Bench, found: list[tuple[Chat, Watched]]) -> None:
         for branch in chat.branches():
             ours, _ = bench.logprobs([*branch.prompt_ids, *branch.token_ids])
             ours = ours[len(branch.prompt_ids) - 1 :]
-            at = [place for place, own in enumerate(branch.mask) if own]
+            at = [place for place, own in enumerate(branch.mask or b"\1" * len(branch.token_ids)) if own]
             gaps = logprob_gaps([branch.logprobs[t] for t in at], [ours[t] for t in at])
             worst = max([worst, *gaps])
         turns, branches = turns + len(chat.episode.turns), branches + len(chat.branches())

@@ -28,10 +28,9 @@ from overlap.evaluation.evaluate import PassRate, tallied
 from overlap.evaluation.history import EvaluationHistory
 from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline.advantage import complete
-from overlap.pipeline.group import make_group
+from overlap.pipeline.assemble import make_group
 from overlap.pipeline.learning import StepResult
 from overlap.record.logs import Console
-from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary
@@ -123,7 +122,7 @@ class RunMaker:
         self.run = RunDir.create(str(folder), self.cfg.to_dict())
         writer = SampleWriter(self.run, text_of, program_of, shape.kept, critic=self.cfg.learn.advantage == "gae")
         progress = Progress(Console(StringIO()), shape.steps)
-        self.recorder = Recorder(self.run, progress, LoopLag(), writer, max_staleness=self.cfg.rollout.max_staleness)
+        self.recorder = Recorder(self.run, progress, writer, max_staleness=self.cfg.rollout.max_staleness)
         self.recorder._began_s = STEP_S  # the clock of this run, which began one step before its first
         self.course = EvaluationHistory()
 

@@ -127,11 +127,12 @@ def pass_alone(numbers: int, passes: int, *, read: bool) -> tuple[list[int], int
     tensors = [torch.zeros(numbers, dtype=torch.bfloat16, device=device) for _ in range(2)]
     named = FullTensors([(str(number), tensor) for number, tensor in enumerate(tensors)], 0)
     sender, free, chunks = ipc.IpcSender(0, ipc.Device(), read=read), list[int](), 0
-    for number in range(passes):
-        info, chunks = sender.prepare(named, number), 0
+    for _ in range(passes):
+        sender.prepare(named)
+        chunks = 0
         while sender.chunk(not chunks) is not None:
             chunks += 1
-        sender.retire(info)
+        sender.retire()
         if CUDA:
             free.append(torch.cuda.mem_get_info()[0])
     return free, chunks, min(ipc.CHUNK_BYTES, 2 * tensors[0].nbytes)

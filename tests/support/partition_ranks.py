@@ -21,8 +21,7 @@ from overlap.core.errors import ConfigError
 from overlap.learner import compiled, rank
 from overlap.learner.micro_batch import flatten
 from overlap.learner.model import choose_attention, load_policy, plain
-from overlap.learner.processes import rank_environment
-from overlap.learner.spec import RankSpec
+from overlap.learner.processes import RankSpec, rank_environment
 from overlap.learner.trainer import RankTrainer
 from overlap.learner.zero.backend import ZeroBackend
 from overlap.learner.zero.loading import gathered
@@ -198,7 +197,7 @@ def main() -> None:
     case, folder, meet = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     mine = int(os.environ["RANK"])
     placed = Placement(ranks=tuple(RankSeat(number, config().run.seed) for number in range(WORLD)))
-    spec = RankSpec(mine, WORLD, meet, folder, folder, config(), 10, placed)
+    spec = RankSpec(mine, meet, folder, folder, config(), 10, placed)
     rank._join(spec, rank._device(spec))
     ZeroBackend(config()).join(CPU)
     cases: dict[str, Callable[[Path], Any]] = {

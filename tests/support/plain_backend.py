@@ -12,7 +12,7 @@ from overlap.weights.full import full_tensors
 
 
 class PlainModel:
-    """A ``TrainedModel``. ``steps`` counts those of the optimizer."""
+    """A stand-in for ``ZeroModel``. ``steps`` counts those of the optimizer."""
 
     def __init__(self, module: Any, optimizer: Any = None, grad_clip: float = 1.0) -> None:
         self.module, self.optimizer, self._clip = module, optimizer, grad_clip
@@ -41,7 +41,7 @@ class PlainModel:
 
 
 class PlainBackend:
-    """A ``TrainBackend`` that partitions nothing."""
+    """A stand-in for ``ZeroBackend`` that partitions nothing."""
 
     def __init__(self, grad_clip: float = 1.0) -> None:
         self._clip = grad_clip

@@ -20,8 +20,7 @@ def rank_here(cfg: Config, policy: Path, scratch: Path, *, kernels: bool = True,
     """
     from overlap.learner import compiled, rank
     from overlap.learner.commands import Commands
-    from overlap.learner.processes import rank_environment
-    from overlap.learner.spec import RankSpec
+    from overlap.learner.processes import RankSpec, rank_environment
 
     if not kernels:
         compiled.BACKEND = "aot_eager"
@@ -29,7 +28,7 @@ def rank_here(cfg: Config, policy: Path, scratch: Path, *, kernels: bool = True,
     placement = place_here(cfg)
     os.environ.update(rank_environment(0, 1) | placement.ranks[0].environment)
     spec = RankSpec(
-        rank=0, world=1, rendezvous=scratch / f"rendezvous-{os.getpid()}", policy=policy, critic=policy,
+        rank=0, rendezvous=scratch / f"rendezvous-{os.getpid()}", policy=policy, critic=policy,
         cfg=cfg, total_updates=1000, placement=placement,
     )  # fmt: skip
     device = rank._device(spec)

@@ -97,14 +97,14 @@ def _read(groups: list[Any]) -> None:
     """A pass of plain torch over a layer like those of the policy: libraries keep room for what they computed last."""
     import torch
 
-    from overlap.learner.micro_batch import MicroBatch, PackedRow
+    from overlap.learner.micro_batch import MicroBatch, PromptGroup
     from overlap.learner.model import choose_attention, load_policy
     from overlap.learner.tensors import to_tensors
 
     cfg, cpu = load_config(None, json.loads(os.environ["SETTINGS"])), torch.device("cpu")
     model = load_policy(Path(os.environ["LAYER"]), dtype=getattr(torch, cfg.dtype), temperature=1.0, device=cpu)
     choose_attention(model, cpu)
-    rows = tuple(PackedRow(group.prompt, group.responses) for group in groups)
+    rows = tuple(PromptGroup(group.prompt, group.responses) for group in groups)
     tokens = cfg.learn.micro_batch_tokens
     fitting = rows[: tokens // max(row.length for row in rows)]
     model(to_tensors(MicroBatch(fitting), cpu))[0].sum().backward()

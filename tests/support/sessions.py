@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import pytest
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Batch, Request, StepReport, Trajectory, Used
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
 from overlap.hooks.checks import check_callbacks, named_trackers
 from overlap.placement.seats import Placement, place_here

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from overlap.core.errors import ConfigError
+from overlap.core.errors import ConfigError, one_line
 
 WEIGHTS = "fp32"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -56,7 +56,10 @@ def save_shards(engine: Any, folder: Path, frozen: Collection[str]) -> None:
 
 
 def saved_tensors(folder: Path, stage: int) -> dict[str, Tensor]:
-    """See ``TrainBackend``. Up to ZeRO 2 the first rank's file has the whole model in its own number type; under ZeRO 3
+    """Full tensors by name out of what ``save_shards`` wrote; needs no process group. Raises OSError, RuntimeError,
+    ValueError or LookupError.
+
+    Up to ZeRO 2 the first rank's file has the whole model in its own number type; under ZeRO 3
     each rank's has a part of the float32 weights, which DeepSpeed puts together.
     """
     found: dict[str, Tensor]
@@ -89,7 +92,8 @@ class OldShards:
         """Optimizer steps taken, as the optimizer counts them."""
         self._pieces: dict[str, list[_Piece]] = {}
         try:
-            shapes = _shapes(folder) if stage == 3 else []
+            # By name, in the order of each group's flat tensors.
+            shapes = _load(folder, "*zero_pp_rank_0_mp_rank_00_model_states.pt")["param_shapes"] if stage == 3 else []
             for rank in range(ranks):
                 shard = _load(folder, f"*zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")["optimizer_state_dict"]
                 pieces = _pieces_3(shard, shapes, rank, ranks) if stage == 3 else _pieces(shard)
@@ -97,7 +101,7 @@ class OldShards:
                     self._pieces.setdefault(name, []).append(piece)
                     self.step = piece.flat["step"]
         except (OSError, LookupError, TypeError, ValueError, RuntimeError) as exc:
-            reason = f"{type(exc).__name__}: {' '.join(str(exc).split())[:200]}"
+            reason = f"{type(exc).__name__}: {one_line(exc, 200)}"
             way_out = f"cannot be converted to another number of ranks ({reason}); resume with learn.ranks={ranks}"
             raise ConfigError("checkpoint", str(folder), f"{way_out} learn.zero_stage={stage}") from exc
 
@@ -105,11 +109,8 @@ class OldShards:
         """A parameter's weights ("fp32") or a moment [numel], float32. Raises ConfigError where the shards lack it."""
         pieces = self._pieces.get(name)
         if pieces is None:
-            raise ConfigError(
-                "checkpoint",
-                str(self._folder),
-                f"belongs to another model: it has no parameter {name}; choose another checkpoint",
-            )
+            way_out = f"belongs to another model: it has no parameter {name}; choose another checkpoint"
+            raise ConfigError("checkpoint", str(self._folder), way_out)
         return torch.cat([p.flat[kind].narrow(0, p.start, p.numel).float() for p in pieces])
 
 
@@ -119,12 +120,6 @@ def _load(folder: Path, pattern: str) -> Any:
         raise FileNotFoundError(f"{folder} has {len(files) or 'no'} files {pattern}")
     # The files are the run's own, and hold DeepSpeed's objects beside tensors.
     return torch.load(files[0], map_location="cpu", weights_only=False, mmap=True)
-
-
-def _shapes(folder: Path) -> list[dict[str, torch.Size]]:
-    """Shapes by name of the parameters, in the order of each group's flat tensors."""
-    found: list[dict[str, torch.Size]] = _load(folder, "*zero_pp_rank_0_mp_rank_00_model_states.pt")["param_shapes"]
-    return found
 
 
 def _pieces(shard: dict[str, Any]) -> Iterator[tuple[str, _Piece]]:

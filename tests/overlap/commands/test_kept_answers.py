@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_parts import fake_prompts
 from made_run import RunMaker, RunShape, program_of
 from rows import refusal
 from sessions import Generator, Stage, Tokenizer, Verifier
@@ -18,7 +19,6 @@ from overlap.commands.answering import ScoredAnswers
 from overlap.commands.kept_answers import Comparison
 from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
-from overlap.fakes import fake_prompts
 from overlap.record.json_lines import read_json_lines
 from overlap.run.run_inputs import RunInputs
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from fake_parts import fake_prompts
 from sessions import Generator, Tokenizer, Verifier
 
 import overlap
@@ -17,7 +18,6 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import WeightUpdate
 from overlap.core.errors import ConfigError
-from overlap.fakes import fake_prompts
 from overlap.run.run_inputs import RunInputs
 from sandbox import Judgement, Problem, Program, SandboxError
 

@@ -90,12 +90,6 @@ async def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
     assert done == [True]
 
 
-async def test_work_that_is_not_cancelled_gives_its_result_or_its_error() -> None:
-    assert await shielded_thread(divmod, 7, 2) == (3, 1)
-    with pytest.raises(ZeroDivisionError):
-        await shielded_thread(divmod, 7, 0)
-
-
 @contextmanager
 def noted(said: list[str], *, fails: bool = False) -> Iterator[str]:
     said.append(f"begun in {'the loop' if threading.current_thread() is threading.main_thread() else 'a thread'}")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from chats import END, START, Letters, Voice, free, planned, prompt, said, user
 
-from overlap.core import Request, TurnMarks
+from overlap.core import Request
+from overlap.core.turn_marks import TurnMarks
 from overlap.server.chat import Budget, Chat
 from overlap.server.template import ChatTemplate
 from overlap.task import chat_prompt, messages_prompt, rendered_chat

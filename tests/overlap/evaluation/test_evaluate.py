@@ -11,16 +11,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_parts import FakeGenerator, FakeVerifier, fake_prompts
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.core.errors import ConfigError, EngineError, StageError
-from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k, tallied
+from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.evaluation.history import row as evaluation_row
-from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 from overlap.record.json_lines import read_json_lines
-
-# --- pass@k ---------------------------------------------------------------------------------------------------
+from overlap.record.out_file import OutFile
 
 
 @pytest.mark.promise("evaluation")
@@ -30,9 +29,6 @@ def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass() -> None:
             subsets = list(itertools.combinations([True] * passes + [False] * (n - passes), k))
             assert pass_at_k(n, passes, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
     assert 0.999 < pass_at_k(20000, 9000, 1000) <= 1.0  # no overflow
-
-
-# --- what was measured ----------------------------------------------------------------------------------------
 
 
 def rate(*tallies: tuple[str, int, int], k: int = 1) -> PassRate:
@@ -69,9 +65,6 @@ def test_a_change_is_taken_problem_by_problem() -> None:
     assert -1 <= change.low < 0.25 < change.high <= 1
 
 
-# --- measuring ------------------------------------------------------------------------------------------------
-
-
 def test_of_rewards_that_are_no_passes_the_mean_is_told_and_no_pass_rate() -> None:
     before = PassRate((ProblemTally("a", 1, 2, rewards=1.5), ProblemTally("b", 0, 2, rewards=-0.5)), 2)
     after = PassRate((ProblemTally("a", 2, 2), ProblemTally("b", 0, 2, rewards=0.5)), 2)
@@ -84,14 +77,6 @@ def test_of_rewards_that_are_no_passes_the_mean_is_told_and_no_pass_rate() -> No
     assert not [name for name in evaluation_row(figures) if "pass_at" in name]
     assert paired_change(before, after).value == pytest.approx((0.25 + 0.5) / 2)
     assert PassRate.from_dict(json.loads(json.dumps(asdict(before)))) == before
-
-
-@pytest.mark.parametrize(("rewards", "measure"), [((0.0, 1.0, None), "pass@1"), ((0.0, 0.3), "mean reward")])
-def test_rewards_decide_what_is_measured(rewards: tuple[float | None, ...], measure: str) -> None:
-    request = Request(0, 0, fake_prompts(1)[0])
-    blank = Trajectory(request, (), (), "", "stop", (), 0.0, 0.0)
-    found = PassRate(tallied(Scored(blank, reward) for reward in rewards))
-    assert (found.measure, found.estimate.value) == (measure, pytest.approx(0.5 if measure == "pass@1" else 0.15))
 
 
 def measured(work: Callable[[FakeGenerator], object], **fakes: float) -> object:
@@ -141,9 +126,6 @@ def test_an_evaluation_in_which_nothing_ends_is_given_up_and_an_error_says_on_wh
             asyncio.run(measure_pass_rate(generator, FakeVerifier(), fake_prompts(3), 2, stall_s=0.05))
 
 
-# --- the filter -----------------------------------------------------------------------------------------------
-
-
 def tallies(*passes: int, samples: int = 10) -> list[ProblemTally]:
     return [ProblemTally(f"p{i}", c, samples) for i, c in enumerate(passes)]
 
@@ -179,22 +161,19 @@ class Unused(FakeGenerator):
         raise AssertionError("nothing may be measured before the input is known to be good")
 
 
-def test_what_cannot_be_written_or_held_out_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    two = {"source": "s/t", "bounds": SplitBounds(heldout=2)}
-    for out, told in (
-        (tmp_path, "out="),
-        (tmp_path / "file" / "x", "out="),
-        (tmp_path / "x", "heldout=2: there are only"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            asyncio.run(filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, **two))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+def test_more_held_out_than_there_are_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    out, bounds = OutFile(tmp_path / "x"), SplitBounds(heldout=2)
+    work = filter_problems(Unused(), FakeVerifier(), fake_prompts(2), source="s/t", bounds=bounds, out=out)
+    with pytest.raises(ConfigError, match="heldout=2: there are only"):
+        asyncio.run(work)
+    assert list(tmp_path.iterdir()) == []
 
 
 def filtered(out: Path, source: str, heldout: int) -> FilterReport:
     verifier, options = FakeVerifier(solved=0.4), {"samples": 4, "bounds": SplitBounds(heldout=heldout)}
-    work = partial(filter_problems, verifier=verifier, prompts=fake_prompts(30), out=out, source=source, **options)
+    work = partial(
+        filter_problems, verifier=verifier, prompts=fake_prompts(30), out=OutFile(out), source=source, **options
+    )
     return measured(work)  # type: ignore[return-value]
 
 

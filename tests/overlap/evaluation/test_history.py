@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from journal import essence
 
 from overlap.config.fields import Config
@@ -22,7 +23,6 @@ from overlap.core import Request, Scored, Trajectory
 from overlap.core.errors import RunDirError
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, row
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
@@ -227,33 +227,6 @@ def test_a_best_policy_that_cannot_be_written_costs_neither_the_run_nor_the_earl
     assert run.course.summary(6)["best"]["step"] == 2
     assert "No space left" in run.text.getvalue()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
-
-
-def test_cancelling_a_run_during_an_evaluation_ends_it_and_keeps_the_best(tmp_path: Path) -> None:
-    async def cut() -> tuple[Run, int]:
-        entered = asyncio.Event()
-
-        class Slow(Skilled):
-            async def score(self, trajectory: Trajectory) -> Scored:
-                if trajectory.request.group < 0 and trajectory.spans[0].version == 4:
-                    entered.set()
-                    await asyncio.Event().wait()
-                return await super().score(trajectory)
-
-        run = Run(config(), tmp_path, verifier=Slow(0.25, 0.25, 0.5))
-        task = asyncio.create_task(run())
-        async with asyncio.timeout(20):
-            await entered.wait()
-        task.cancel()
-        await asyncio.wait([task], timeout=10)
-        assert task.cancelled()
-        return run, len(asyncio.all_tasks())
-
-    run, left = asyncio.run(cut())
-    assert left == 1
-    assert run.kept == 2
-    assert list(run.course.points) == [2]
-    assert run.course.summary(None)["best"]["step"] == 2
 
 
 def test_figures_of_nothing_are_columns_without_a_number_and_other_temperatures_are_not_compared() -> None:

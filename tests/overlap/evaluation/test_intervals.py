@@ -65,23 +65,6 @@ def test_the_interval_of_a_change_holds_the_truth_in_93_percent_of_runs(problems
         assert coverage(change_interval, changes, gain * (1 - mean)) >= 0.93, (mean, spread, gain)
 
 
-@pytest.mark.parametrize("problems", [32, 164])
-def test_at_any_rate_the_interval_of_one_sample_a_problem_holds_93_percent(problems: int) -> None:
-    """Exactly, by the binomial law: no rate lies in a hole, as some do with Wilson's interval."""
-    rates = np.linspace(0.001, 0.999, 999)
-    counts = np.arange(problems + 1)
-    logs = np.cumsum(np.log(np.arange(1, problems + 1)))
-    factorials = np.concatenate([[0.0], logs])
-    chances = np.exp(
-        (factorials[-1] - factorials[counts] - factorials[problems - counts])[None]
-        + counts[None] * np.log(rates)[:, None]
-        + (problems - counts)[None] * np.log1p(-rates)[:, None]
-    )
-    bounds = np.array([rate_interval([1.0] * c + [0.0] * (problems - c)) for c in range(problems + 1)])
-    holds = (bounds[:, 0] <= rates[:, None]) & (rates[:, None] <= bounds[:, 1])
-    assert (chances * holds).sum(axis=1).min() >= 0.93
-
-
 @given(RATES, st.integers(1, 64))
 def test_an_interval_holds_the_mean_and_stays_within_0_and_1(rates: list[float], draws: int) -> None:
     low, high = rate_interval(rates, draws)

@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from flocks import Flock, request
 from mortal import Mortal
+from virtual_clock import run_virtual as run
 
 from overlap.config.fields import Config, RunConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.core.clock import run_virtual as run
 from overlap.core.errors import ParityError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate.engines import Engines
 from overlap.pipeline.learning import Components, Learning
 from overlap.pipeline.loop import overlapped

@@ -89,7 +89,6 @@ def test_a_last_token_that_is_not_in_the_loss_has_no_log_prob() -> None:
     rows = [replace_row(group.prompt, response) for response in group.responses]
     for micro in micro_batches(rows, 1):
         store.add(micro, torch.full((micro.rows[0].counted,), -0.5))
-    store.settle()
     found = join_kept(batch, [0], [store.take()], bootstraps=True)
     assert [str(list(values)) for values in found["g0s0"]] == [
         "[-0.5, -0.5, 0.0, 0.0, 0.0, -0.5, nan]",
@@ -100,33 +99,22 @@ def test_a_last_token_that_is_not_in_the_loss_has_no_log_prob() -> None:
 
 
 def replace_row(prompt: array[int], response: Any) -> Any:
-    from overlap.learner.micro_batch import PackedRow
+    from overlap.learner.micro_batch import PromptGroup
 
-    return PackedRow(response.prompt or prompt, (response,))
+    return PromptGroup(response.prompt or prompt, (response,))
 
 
 class Answering:
     """Stands in for ranks of which each has a part."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    async def call(self, name: str, *args: Any, timeout_s: float) -> Any:
-        self.asked.append(name)
-        self.groups = args[0]
-        return {"loss": 0.5}
-
-    async def call_all(self, name: str, timeout_s: float) -> list[Any]:
-        self.asked.append(name)
-        responses = [r for group in self.groups for r in group.responses if r.kept_as]
-        told = [{r.kept_as: Packed("f", [-0.5] * len(r.tokens))} for r in responses]
-        return [{name: value for each in told[part::2] for name, value in each.items()} for part in (0, 1)]
+    async def call_all(self, name: str, groups: Any, version: int, *, timeout_s: float) -> list[Any]:
+        responses = [r for group in groups for r in group.responses if r.kept_as]
+        told = [(r.kept_as, Packed("f", [-0.5] * len(r.tokens))) for r in responses]
+        return [({"loss": 0.5}, dict(told[part::2])) for part in (0, 1)]
 
 
 @pytest.mark.parametrize("samples", ["some", "all", "none"])
-async def test_a_step_joins_what_the_ranks_tell_and_asks_for_nothing_where_no_samples_are_kept(
-    tmp_path: Any, samples: str
-) -> None:
+async def test_a_step_joins_what_the_ranks_tell_of_the_samples_that_are_kept(tmp_path: Any, samples: str) -> None:
     cfg = config()
     cfg = replace(cfg, run=replace(cfg.run, samples=samples))
     learner = ProcessLearner(cfg, tmp_path, tmp_path, total_updates=1)
@@ -136,4 +124,3 @@ async def test_a_step_joins_what_the_ranks_tell_and_asks_for_nothing_where_no_sa
     report = await learner.step(batch)
     wanted = {s.id for group in batch.groups if group.id in kept_groups(batch) for s in group.samples}
     assert report.logprobs.keys() == (set() if samples == "none" else wanted)
-    assert ranks.asked == (["step"] if samples == "none" else ["step", "kept_logprobs"])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import peft
 import pytest
 import torch
 import transformers
-from plain_backend import plain_trainer
 from responses import some_groups
 from safetensors.torch import load_file
 
-from overlap.config.fields import Config, ModelConfig
 from overlap.config.learn import LearnConfig
 from overlap.core.errors import ConfigError
 from overlap.learner.lora import FOLDER, adapt, save_adapter, whole
@@ -35,14 +34,8 @@ def biased(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def trainer(tiny, monkeypatch):
-    def make(policy=tiny, dtype="float32", **learn) -> RankTrainer:
-        torch.manual_seed(0)
-        made = {"lora_rank": RANK, "lr": 1e-2, "grad_clip": 1e6, "micro_batch_tokens": 4096} | learn
-        model = ModelConfig(dtype=dtype, prompt_tokens=32, response_tokens=32)
-        return plain_trainer(monkeypatch, Config(model=model, learn=LearnConfig(**made)), policy, total_updates=100)
-
-    return make
+def adapted(trainer):
+    return partial(trainer, lora_rank=RANK, lr=1e-2)
 
 
 def moved(trainer: RankTrainer, scale: float = 0.1) -> RankTrainer:
@@ -64,8 +57,8 @@ def logprobs_of(model, temperature: float = 1.0):
     return scores[range(len(PROBE) - 1), PROBE[1:]]
 
 
-def test_adapters_begin_as_nothing_beside_every_linear_layer_of_the_decoder(trainer, tiny):
-    made = trainer()
+def test_adapters_begin_as_nothing_beside_every_linear_layer_of_the_decoder(adapted, tiny):
+    made = adapted()
     assert {name.split(".")[-2] for name in made.adapters} == {
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     }  # fmt: skip
@@ -74,15 +67,15 @@ def test_adapters_begin_as_nothing_beside_every_linear_layer_of_the_decoder(trai
         adapted_layers(tiny)
     )  # which the engine has places for
     assert all(a.down.shape[0] == a.up.shape[1] == RANK and a.scale == 2.0 for a in made.adapters.values())
-    assert torch.equal(torch.tensor(made.logprobs(PROBE)), torch.tensor(trainer(lora_rank=0).logprobs(PROBE)))
+    assert torch.equal(torch.tensor(made.logprobs(PROBE)), torch.tensor(adapted(lora_rank=0).logprobs(PROBE)))
     published = dict(made.full_tensors())
     base = base_tensors(tiny)
     assert published.keys() == base.keys()
     assert all(torch.equal(published[name], base[name]) for name in base)
 
 
-def test_only_adapters_are_trained_and_the_weights_stay_bit_for_bit(trainer, tiny):
-    made = trainer(weight_decay=0.1, kl_coef=0.1)
+def test_only_adapters_are_trained_and_the_weights_stay_bit_for_bit(adapted, tiny):
+    made = adapted(weight_decay=0.1, kl_coef=0.1)
     before = {name: p.detach().clone() for name, p in made.model.module.named_parameters()}
     for seed in range(3):
         made.step(some_groups(seed))
@@ -102,8 +95,8 @@ def test_only_adapters_are_trained_and_the_weights_stay_bit_for_bit(trainer, tin
 
 @pytest.mark.promise("lora")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_published_is_the_merge_by_hand(trainer, tiny, dtype):
-    made = moved(trainer(dtype=str(dtype).removeprefix("torch.")))
+def test_what_is_published_is_the_merge_by_hand(adapted, tiny, dtype):
+    made = moved(adapted(dtype=str(dtype).removeprefix("torch.")))
     base = base_tensors(tiny, dtype)
     tensors = made.full_tensors()
     published = {name: tensor.clone() for name, tensor in tensors}
@@ -120,8 +113,8 @@ def test_what_is_published_is_the_merge_by_hand(trainer, tiny, dtype):
         assert torch.equal(tensor, expected), name
 
 
-def test_what_is_sent_is_the_adapter_by_the_names_of_its_file(trainer, tiny, tmp_path):
-    made = moved(trainer())
+def test_what_is_sent_is_the_adapter_by_the_names_of_its_file(adapted, tiny, tmp_path):
+    made = moved(adapted())
     sent = {name: t.clone() for name, t in made.sent_tensors()}
     save_adapter(whole(made.adapters, 2), tiny, tmp_path)
     saved = load_file(tmp_path / "adapter_model.safetensors")
@@ -129,15 +122,13 @@ def test_what_is_sent_is_the_adapter_by_the_names_of_its_file(trainer, tiny, tmp
     assert all(torch.equal(saved[name], sent[name]) for name in saved)
 
 
-@pytest.mark.parametrize("family", ["tiny", "biased"])
-def test_the_learner_computes_what_is_published_by_the_names_of_its_checkpoint(trainer, request, family):
-    policy = request.getfixturevalue(family)
-    made = moved(trainer(policy=policy))
+def test_the_learner_computes_what_is_published_by_the_names_of_its_checkpoint(adapted, biased):
+    made = moved(adapted(policy=biased))
     published = {name: t.clone() for name, t in made.full_tensors()}
-    assert published.keys() == base_tensors(policy).keys()
+    assert published.keys() == base_tensors(biased).keys()
     assert "lm_head.weight" not in made.adapters
-    assert ("model.layers.0.self_attn.q_proj.bias" in published) == (family == "biased")
-    merged = transformers.AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    assert "model.layers.0.self_attn.q_proj.bias" in published
+    merged = transformers.AutoModelForCausalLM.from_pretrained(biased, dtype=torch.float32)
     before = logprobs_of(merged)
     merged.load_state_dict(published, strict=False)
     found = torch.tensor(made.logprobs(PROBE))
@@ -146,8 +137,8 @@ def test_the_learner_computes_what_is_published_by_the_names_of_its_checkpoint(t
 
 
 @pytest.mark.promise("lora")
-def test_peft_loads_the_saved_adapter_onto_the_base_and_speaks_as_the_learner_does(trainer, tiny, tmp_path):
-    made = moved(trainer())
+def test_peft_loads_the_saved_adapter_onto_the_base_and_speaks_as_the_learner_does(adapted, tiny, tmp_path):
+    made = moved(adapted())
     save_adapter(whole(made.adapters, 2), tiny, tmp_path / FOLDER)
     assert {file.name for file in (tmp_path / FOLDER).iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
     config = peft.PeftConfig.from_pretrained(tmp_path / FOLDER)
@@ -160,12 +151,12 @@ def test_peft_loads_the_saved_adapter_onto_the_base_and_speaks_as_the_learner_do
         assert torch.allclose(merged[name], tensor, atol=1e-6), name
 
 
-def test_the_penalty_is_against_the_policy_without_its_adapters(trainer):
+def test_the_penalty_is_against_the_policy_without_its_adapters(adapted):
     """There is no second copy: the distance is none at first, and as large as that to a copy later."""
-    made, full = trainer(kl_coef=0.1), trainer(kl_coef=0.1, lora_rank=0)
+    made, full = adapted(kl_coef=0.1), adapted(kl_coef=0.1, lora_rank=0)
     assert made._reference is None
     assert made.step(some_groups())["kl"] == pytest.approx(0.0, abs=1e-9)
-    made = moved(trainer(kl_coef=0.1))
+    made = moved(adapted(kl_coef=0.1))
     with torch.no_grad():
         for name, tensor in made.full_tensors():
             full.model.module.policy.get_parameter(name).copy_(tensor)

@@ -16,14 +16,14 @@ from responses import response
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.core.errors import EngineError
 from overlap.learner.micro_batch import (
+    MicroBatch,
     PromptGroup,
-    Response,
     SplitConfig,
     flatten,
+    make_rows,
     mini_batches,
 )
 from overlap.learner.tensors import to_tensors
-from overlap.process.calls import decode_message, pack_call
 
 PROMPT = Prompt("p", (1, 2, 3))
 
@@ -96,46 +96,6 @@ def test_a_response_knows_its_first_token_by_the_version_that_is_trained(spans, 
     assert flatten(batch(made, version=7))[0].responses[0].fresh == fresh
 
 
-def test_the_wire_of_the_ranks_keeps_what_is_fresh():
-    groups = (PromptGroup(array("i", [1]), (Response(array("i", [2, 3]), array("f", [-1.0, -2.0]), 0.5, 1),)),)
-    sent = pack_call("step", groups, 3)
-    assert decode_message(sent.data[8:]).args == (groups, 3)
-
-
-@pytest.mark.parametrize("padded", [True, False])
-def test_tokens_belong_to_their_response_and_have_landed_behind_its_older_ones(padded):
-
-    fresh = {1: 0, 2: 2, 3: 1, 5: 3}  # by length: all of it, none of it, the last two, the last two
-    responses = [Response(array("i", [n] * n), array("f", [-1.0] * n), float(n), at) for n, at in fresh.items()]
-    groups = [PromptGroup(array("i", [9]), tuple(responses)) for _ in range(2)]
-    for micro in mini_batches(groups, SplitConfig(1, 1, 14, 16, padded))[0].ranks[0]:
-        t = to_tensors(micro)
-        lengths = [n for row in micro.rows for n in map(len, (r.tokens for r in row.responses))]
-        assert t.sampled.responses == len(lengths)
-        assert t.sampled.owners.tolist() == [number for number, n in enumerate(lengths) for _ in range(n)]
-        expected = {1: [False], 2: [False, False], 3: [False, True, True], 5: [False, False, False, True, True]}
-        assert t.sampled.landed.tolist() == [landed for n in lengths for landed in expected[n]]
-        assert torch.equal(t.sampled.advantages, t.targets.float())
-
-
-@pytest.mark.parametrize("padded", [True, False])
-def test_the_last_token_of_a_response_that_bootstraps_is_read_before_and_not_learned(padded):
-
-    cut = Response(array("i", [7, 8, 9]), array("f", [-1.0, -2.0, -3.0]), 0.0, 1, True)
-    ended = Response(array("i", [4, 5]), array("f", [-4.0, -5.0]), 1.0, 0)
-    (mini,) = mini_batches([PromptGroup(array("i", [1, 2]), (cut, ended))], SplitConfig(1, 1, 64, 16, padded))
-    assert mini.counted == 4
-    t = to_tensors(mini.ranks[0][0])
-    assert sorted(t.targets.tolist()) == [4, 5, 7, 8]
-    assert sorted(t.sampled.engine.tolist()) == [-5.0, -4.0, -2.0, -1.0]
-    (at,) = t.behind[t.behind >= 0].tolist()
-    assert t.ids.flatten()[at] == 8
-    first = t.targets.tolist().index(7)
-    assert t.sampled.owners[first] == int((t.behind >= 0).nonzero())
-    assert t.sampled.landed[first : first + 2].tolist() == [False, True]
-    assert torch.equal(t.ids.flatten()[t.at[first : first + 2]], torch.tensor([2, 7]))
-
-
 @pytest.mark.parametrize(
     ("logprobs", "says"),
     [
@@ -205,3 +165,71 @@ def test_each_counted_token_is_predicted_by_the_token_before_it(padded):
         assert read == [before[token] for token in t.targets.tolist()]
         assert torch.equal(t.sampled.engine, t.sampled.advantages)
         assert len(t.targets) == sum(row.counted for row in micro.rows)
+
+
+# --- episodes: rows of branches, in which only what was sampled is in the loss, once ----------------------------
+
+MASK = b"\1\1\0\0\0\1\1"
+"""Two turns of two tokens, with three of somebody else's between."""
+
+
+def episode(sample: int, **changes: object) -> Trajectory:
+    spans = (VersionSpan(4, 0, 2), VersionSpan(5, 5, 7))
+    ids, logprobs = (10, 11, 90, 91, 92, 12, 13), (-0.1, -0.2, 0.0, 0.0, 0.0, -0.3, -0.4)
+    made = Trajectory(Request(0, sample, PROMPT), ids, logprobs, "", "stop", spans, 0.0, 1.0, mask=MASK, turns=2)
+    return replace(made, **changes)
+
+
+def with_fork(sample: int, **changes: object) -> Trajectory:
+    fork = replace(
+        episode(sample), prompt_ids=(1, 2, 3, 10, 11, 95), token_ids=(14, 15, 16), logprobs=(-0.5, -0.6, -0.7),
+        mask=b"", spans=(VersionSpan(4, 0, 3),),
+    )  # fmt: skip
+    return episode(sample, forks=(fork,), **changes)
+
+
+def of_episodes(*trajectories: Trajectory, truncated: str = "mask") -> PromptGroup:
+    samples = tuple(Scored(t, float(n)) for n, t in enumerate(trajectories))
+    batch = Batch(1, 5, (Group(0, PROMPT, samples, tuple(float(n) - 0.5 for n in range(len(samples)))),))
+    (found,) = flatten(batch, truncated=truncated)
+    return found
+
+
+@pytest.mark.promise("loss-mask")
+def test_only_sampled_tokens_are_counted_and_a_fork_is_a_row_behind_its_own_prompt() -> None:
+    found = of_episodes(with_fork(0), episode(1))
+    assert [response.counted for response in found.responses] == [4, 3, 4]
+    assert [response.advantage for response in found.responses] == [-0.5, -0.5, 0.5], "one for all of an episode"
+    rows = make_rows(found, 1000)
+    assert [(list(row.prompt), len(row.responses), row.counted) for row in rows] == [
+        ([1, 2, 3], 2, 8),
+        ([1, 2, 3, 10, 11, 95], 1, 3),
+    ]
+    (mini,) = mini_batches([found], SplitConfig(1, 2, 100, 64))
+    assert mini.counted == 11
+
+
+def test_the_tensors_have_the_sampled_tokens_alone_each_where_it_is_predicted() -> None:
+    response = of_episodes(episode(0), episode(1)).responses[0]
+    tensors = to_tensors(MicroBatch((PromptGroup(array("i", (1, 2, 3)), (response,)),)))
+    assert tensors.ids.tolist() == [[1, 2, 3, 10, 11, 90, 91, 92, 12]]
+    assert tensors.targets.tolist() == [10, 11, 12, 13]
+    assert tensors.at.tolist() == [2, 3, 7, 8]
+    assert tensors.sampled.engine.tolist() == pytest.approx([-0.1, -0.2, -0.3, -0.4])
+    assert tensors.sampled.owners.tolist() == [0, 0, 0, 0]
+    assert tensors.sampled.landed.tolist() == [False, False, True, True], "of version 5, which is trained"
+
+
+def test_an_episode_that_was_cut_off_bootstraps_behind_its_last_sampled_token_but_one() -> None:
+    found = of_episodes(with_fork(0, finish="length"), episode(1), truncated="bootstrap")
+    cut, fork, whole = found.responses
+    assert [cut.counted, fork.counted, whole.counted] == [3, 2, 4]
+    assert (cut.advantage, fork.advantage, whole.advantage) == (0.0, 0.0, 0.5)
+    tensors = to_tensors(MicroBatch((PromptGroup(array("i", (1, 2, 3)), (cut,)),)))
+    assert tensors.targets.tolist() == [10, 11, 12]
+    assert tensors.behind.tolist() == [8]
+
+
+def test_a_truncated_episode_is_masked_with_its_forks() -> None:
+    found = of_episodes(with_fork(0, finish="length"), episode(1))
+    assert [response.counted for response in found.responses] == [4]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
-
 import pytest
 import torch
 import transformers
 from checkpoints import edited
-from responses import each_alone, response, some_groups
+from responses import each_alone, some_groups
 
 from overlap.core.errors import ConfigError
 from overlap.learner.attention import NAME, _attend, _attend_small
-from overlap.learner.micro_batch import PromptGroup, SplitConfig, mini_batches
+from overlap.learner.micro_batch import SplitConfig, mini_batches
 from overlap.learner.model import choose_attention, load_policy, plain
 from overlap.learner.tensors import to_tensors
 
@@ -65,15 +63,6 @@ def test_no_layout_changes_the_log_probs_and_gradients_of_separate_sequences(
     got, got_gradient = logprobs_and_gradient(model, groups, budget, padded, ranks)
     assert torch.allclose(torch.tensor(got), torch.tensor(expected), atol=2e-5)
     assert (got_gradient - gradient).norm() < 1e-5 * gradient.norm()
-
-
-def test_responses_of_one_token_are_predicted_by_their_prompt(tiny):
-    model = load(tiny)
-    prompt = array("i", [5, 6, 7])
-    ones = tuple(response([token]) for token in (8, 9))
-    (packed,) = mini_batches([PromptGroup(prompt, ones)], SplitConfig(1, 1, 64, 64))[0].ranks[0]
-    expected = [model(plain([*prompt, token], CPU))[0][-1].item() for token in (8, 9)]
-    assert model(to_tensors(packed))[0].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_small_attention_in_bfloat16_is_attention():

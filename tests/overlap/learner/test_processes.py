@@ -18,8 +18,7 @@ from overlap.config.learn import LearnConfig
 from overlap.core.errors import ConfigError, LearnerError, RunDirError
 from overlap.learner import processes
 from overlap.learner.learner import ProcessLearner
-from overlap.learner.processes import RankLife, RankProcesses, rank_environment
-from overlap.learner.spec import RankSpec
+from overlap.learner.processes import RankLife, RankProcesses, RankSpec, rank_environment
 from overlap.placement.devices import Devices
 from overlap.placement.seats import Placement, RankSeat, place
 from overlap.process.process_tree import Pid, alive, identify
@@ -37,12 +36,12 @@ def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use], An
     async def started(use: Use) -> tuple[Any, list[Pid | None]]:
         life = RankLife(scratch, tmp_path / "log")
         placed = Placement(ranks=(RankSeat(0, seed=1), RankSeat(1, seed=1)))
-        spec = RankSpec(0, 2, life.folder / "rendezvous", tmp_path, tmp_path, Config(), 1, placed)
+        spec = RankSpec(0, life.folder / "rendezvous", tmp_path, tmp_path, Config(), 1, placed)
         made = RankProcesses(spec, life)
         try:
             async with asyncio.timeout(60):
                 await made.start(60.0)
-                known = [identify(pid) for pid in made.pids()]
+                known = [identify(pid) for pid in made.life.pids()]
                 return await use(made), known
         finally:
             await made.close()
@@ -104,7 +103,7 @@ def test_a_rank_that_raises_says_why_with_a_traceback_where_it_is_a_bug_and_ends
     ranks: Callable[[Use], Any], tmp_path: Path, raised: Exception, error: type[Exception], says: str
 ) -> None:
     async def use(made: RankProcesses) -> None:
-        dead = asyncio.create_task(made.wait_dead())
+        dead = asyncio.create_task(made.life.wait_dead())
         for _ in range(2):
             with pytest.raises(error, match=says):
                 await made.call("step", 1, raised, timeout_s=30)
@@ -161,18 +160,10 @@ def test_closing_waits_for_no_call(ranks: Callable[[Use], Any], tmp_path: Path) 
             await waiting
         with pytest.raises(LearnerError, match="the learner was closed"):
             await made.call("rank", timeout_s=30)
-        await made.wait_dead()
+        await made.life.wait_dead()
 
     ranks(use)
     assert closed(tmp_path) == []
-
-
-def test_ranks_wait_passively_and_the_driver_keeps_its_environment() -> None:
-    before = dict(os.environ)
-    environment = rank_environment(1, 2)
-    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("1", "2")
-    assert dict(os.environ) == before
 
 
 def test_only_ranks_on_a_cpu_keep_the_memory_that_they_free() -> None:

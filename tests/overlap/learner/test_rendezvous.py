@@ -7,19 +7,18 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from overlap.config.fields import Config
 from overlap.core.errors import LearnerDiedError, LearnerError
-from overlap.learner import rendezvous
-from overlap.learner.processes import RankLife, RankProcesses, far_environment
-from overlap.learner.rendezvous import Rendezvous, interface_of, interfaces
-from overlap.learner.site import Here
-from overlap.learner.spec import RankSpec
+from overlap.learner import rank
+from overlap.learner.processes import Here, RankLife, RankProcesses, RankSpec, environment_of
+from overlap.learner.rank import Rendezvous, interface_of, interfaces
 from overlap.placement.seats import Placement, RankSeat
-from overlap.process.calls import PackedCall, Peer, decode_message
+from overlap.process.calls import PackedCall, decode_message
 
 HERE = "127.0.0.1"
 
@@ -33,10 +32,10 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def specs(*nodes: str, port: int = 0, address: str = HERE) -> list[RankSpec]:
     seats = tuple(RankSeat(rank, 1, node=node, address=address) for rank, node in enumerate(nodes))
-    world, nowhere = len(nodes), Path("/nowhere")
+    nowhere = Path("/nowhere")
     return [
-        RankSpec(rank, world, nowhere, nowhere, nowhere, Config(), 1, Placement(ranks=seats), port)
-        for rank in range(world)
+        RankSpec(rank, nowhere, nowhere, nowhere, Config(), 1, Placement(ranks=seats), port)
+        for rank in range(len(nodes))
     ]
 
 
@@ -77,7 +76,7 @@ def test_all_who_attend_share_what_the_process_group_begins_with() -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
+    monkeypatch.setattr(rank, "MEET_S", 0.2)
     waits = Rendezvous()
     mine, _ = specs("n1", "n2", port=waits.open(RankSeat(0, 1, address=HERE)))
     said = (
@@ -90,7 +89,7 @@ def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypa
 def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_with_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
+    monkeypatch.setattr(rank, "MEET_S", 0.2)
     host = Rendezvous()
     port = host.open(RankSeat(0, 1, address=HERE))
     alone = specs("n1", port=port)[0]
@@ -106,7 +105,7 @@ def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_wi
 
 
 def test_what_depends_on_a_ranks_own_machine_is_not_told_by_the_driver() -> None:
-    environments = [far_environment(spec) for spec in specs("", "n1", "n1")]
+    environments = [environment_of(spec) for spec in specs("", "n1", "n1")]
     assert [own["LOCAL_RANK"] for own in environments] == ["0", "0", "1"]
     assert [own["LOCAL_SIZE"] for own in environments] == ["1", "2", "2"]
     assert [own["RANK"] for own in environments] == ["0", "1", "2"]
@@ -121,22 +120,13 @@ class Site(Here):
         self.asked: list[tuple[int, str, Any]] = []
         self.closed = False
 
-    async def start(self, life: Any, title: str, module: str, environment: Any, seat: RankSeat) -> Peer:
-        site = self
+    async def start(self, life: Any, title: str, module: str, environment: Any, seat: RankSeat) -> Any:
+        async def ask(message: PackedCall) -> Any:
+            call = decode_message(message.data[8:])
+            self.asked.append((seat.rank, call.name, call.args[0] if call.args else None))
+            return 4711 if (call.name, seat.rank) == ("meet", 0) else None
 
-        class Answers(Peer):
-            def __init__(self) -> None:
-                pass
-
-            async def ask(self, message: PackedCall) -> Any:
-                call = decode_message(message.data[8:])
-                site.asked.append((seat.rank, call.name, call.args[0] if call.args else None))
-                return 4711 if (call.name, seat.rank) == ("meet", 0) else None
-
-            async def close(self) -> None:
-                return None
-
-        return Answers()
+        return SimpleNamespace(ask=ask, close=lambda: asyncio.sleep(0))
 
     async def close(self) -> None:
         self.closed = True

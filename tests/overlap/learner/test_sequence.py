@@ -8,17 +8,13 @@ import pytest
 import torch
 from responses import response
 
-from overlap.config.fields import Config
-from overlap.core.errors import ConfigError
 from overlap.learner.attention import packed_attention
-from overlap.learner.micro_batch import MicroBatch, PackedRow
-from overlap.learner.sequence import SequenceGroup, join, part
-from overlap.learner.tensors import to_tensors
-from overlap.learner.zero.backend import ZeroBackend
+from overlap.learner.micro_batch import MicroBatch, PromptGroup
+from overlap.learner.tensors import SequenceGroup, join, part, to_tensors
 
 
 def row(prompt, *lengths):
-    return PackedRow(array("i", range(1, prompt + 1)), tuple(response(range(1, n + 1)) for n in lengths))
+    return PromptGroup(array("i", range(1, prompt + 1)), tuple(response(range(1, n + 1)) for n in lengths))
 
 
 ROWS = {"shared": (row(4, 3, 5), row(2, 6)), "lone": (row(5, 7),), "several": (row(3, 2), row(2, 9), row(1, 1))}
@@ -62,14 +58,3 @@ def test_each_rank_sends_back_the_gradient_of_its_own_tokens(monkeypatch):
     assert joined.tolist() == [9.0, 2.0, 8.0]
     (joined * torch.tensor([5.0, 6.0, 7.0])).sum().backward()
     assert own.grad.tolist() == [6.0]
-
-
-def test_heads_that_cannot_be_shared_out_are_a_user_fault(monkeypatch):
-    from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
-
-    def refuse(*_, **__):
-        raise ValueError("Attention head count 9 is not divisible by SP size 2")
-
-    monkeypatch.setattr(UlyssesSPAttentionHF, "register_with_transformers", refuse)
-    with pytest.raises(ConfigError, match=r"learn\.sequence_parallel=2: Attention head count 9 .* use a number"):
-        ZeroBackend(Config()).share_sequences(None, 2)

@@ -12,7 +12,7 @@ from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored
 from overlap.core.errors import ConfigError
 from overlap.pipeline.advantage import complete, estimate
-from overlap.pipeline.group import make_group, overlong_punishment
+from overlap.pipeline.assemble import make_group, overlong_punishment
 
 
 @pytest.mark.parametrize("advantage", ["group", "leave_one_out"])

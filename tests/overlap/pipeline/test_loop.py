@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 from fake_loops import LOOPS, components, config, jitter, run_loop
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from journal import essence
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory, WeightUpdate
 from overlap.core.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import overlapped, serial
 from overlap.pipeline.prompts import PromptStream

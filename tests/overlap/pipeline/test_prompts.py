@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from fake_parts import fake_prompts
 
 from overlap.core.errors import ConfigError
-from overlap.fakes import fake_prompts
 from overlap.pipeline.prompts import PromptStream
 
 

@@ -7,10 +7,11 @@ import random
 import statistics
 
 import pytest
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from virtual_clock import run_virtual
 
 from overlap.config.load import load_config
-from overlap.core.clock import now, run_virtual
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.core.clock import now
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped
 from overlap.pipeline.prompts import PromptStream

@@ -1,4 +1,4 @@
-"""The sequence where engine and learner share a device, on fakes that count its memory."""
+"""The sequence where engine and learner share a device, on fakes that say what they do."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ from collections.abc import Mapping
 
 import pytest
 from fake_loops import LOOPS, components, config, run_loop
+from fake_parts import FakeGenerator, FakeLearner
 
 from overlap.core import WeightUpdate
 from overlap.core.errors import EngineError, LearnerError, StageError
-from overlap.fakes import FakeGenerator, FakeLearner
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import serial
 
-WEIGHTS, CACHE, STATES = 2, 9, 6
-
 
 class Device:
-    """Ten GiB, who has how much of them, and all that happened."""
+    """What happened on it, in order. ``awake``: the parts of the engine that are on it."""
 
     def __init__(self, failing: Mapping[str, Exception] | None = None) -> None:
-        self.held: dict[str, int] = {"engine": WEIGHTS, "cache": CACHE}
-        self.seen: list[str] = []
+        self.seen, self.awake = list[str](), {"weights", "cache"}
         self._failing = dict(failing or {})
 
-    def happens(self, what: str, **held: int) -> None:
+    def happens(self, what: str) -> None:
         if what in self._failing:
             raise self._failing[what]
-        self.held |= held
         self.seen.append(what)
-        used = sum(self.held.values())
-        assert used <= WEIGHTS + CACHE, f"after {what}: {self.held}"
 
 
 class SharingEngine(FakeGenerator):
@@ -41,20 +35,18 @@ class SharingEngine(FakeGenerator):
         self.device = device
 
     async def sleep(self) -> None:
-        if self.device.held["engine"] or self.device.held["cache"]:
-            self.device.happens("sleep", engine=0, cache=0)
+        if self.device.awake:
+            self.device.happens("sleep")
+        self.device.awake.clear()
         self._open.clear()
 
     async def wake(self, part: str) -> None:
-        if part == "weights":
-            self.device.happens("wake weights", engine=WEIGHTS)
-            return
-        self.device.happens("wake cache", cache=CACHE)
-        self.device.happens("reset prefix")
-        self._open.set()
+        self.device.happens(f"wake {part}")
+        self.device.awake.add(part)
+        if part == "cache":
+            self._open.set()
 
     async def load(self, update: WeightUpdate) -> None:
-        assert (self.device.held["engine"], self.device.held["cache"]) == (WEIGHTS, 0)
         assert update.chunks is not None
         async for chunk in update.chunks():
             self.device.happens(f"chunk {chunk['number']}")
@@ -62,7 +54,7 @@ class SharingEngine(FakeGenerator):
         self._open.clear()
 
     async def logprobs(self, token_ids):  # type: ignore[no-untyped-def]
-        assert self.device.held["cache"]
+        assert "cache" in self.device.awake
         return await super().logprobs(token_ids)
 
 
@@ -77,13 +69,11 @@ class SharingLearner(FakeLearner):
         self.told: list[bool] = []
 
     async def step(self, batch):  # type: ignore[no-untyped-def]
-        self.device.happens("learn", learner=WEIGHTS + STATES)
-        report = await super().step(batch)
-        self.device.happens("states leave", learner=WEIGHTS)
-        return report
+        self.device.happens("learn")
+        return await super().step(batch)
 
     async def publish(self, version: int) -> WeightUpdate:
-        self.device.happens("publish", learner=WEIGHTS)
+        self.device.happens("publish")
         self.published.append(version)
 
         async def chunks():  # type: ignore[no-untyped-def]
@@ -97,15 +87,11 @@ class SharingLearner(FakeLearner):
         await super().retire(update)
 
     async def logprobs(self, token_ids):  # type: ignore[no-untyped-def]
-        assert self.device.held["learner"], "it would have to come back beside the KV cache"
         self.device.happens("learner's log-probs")
         return await super().logprobs(token_ids)
 
     async def sleep(self) -> None:
-        self.device.happens("parameters leave", learner=0)
-
-    async def free(self, moment: str) -> float | None:
-        return float(WEIGHTS + CACHE - sum(self.device.held.values()))
+        self.device.happens("parameters leave")
 
 
 def run(loop, device: Device, learner: SharingLearner | None = None) -> list[StepResult]:
@@ -114,8 +100,8 @@ def run(loop, device: Device, learner: SharingLearner | None = None) -> list[Ste
 
 
 SENT = ["wake weights", "publish", "chunk 0", "chunk 1"]
-SERVES = ["parameters leave", "wake cache", "reset prefix"]
-STEP = ["sleep", "learn", "states leave", *SENT, "learner's log-probs", *SERVES]
+SERVES = ["parameters leave", "wake cache"]
+STEP = ["sleep", "learn", *SENT, "learner's log-probs", *SERVES]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -136,7 +122,6 @@ PHASES = {
     "learner's log-probs": "computing the learner's log-probs",
     "parameters leave": "the learner's parameters leave",
     "wake cache": "waking the KV cache",
-    "reset prefix": "waking the KV cache",
 }
 
 
@@ -155,12 +140,12 @@ def test_an_engine_that_came_up_again_while_the_learner_learned_sleeps_before_it
     class Restarted(SharingLearner):
         async def step(self, batch):  # type: ignore[no-untyped-def]
             report = await super().step(batch)
-            self.device.held |= {"engine": WEIGHTS, "cache": CACHE}
+            self.device.awake |= {"weights", "cache"}
             return report
 
     device = Device()
     run(loop, device, Restarted(device))
-    first, second = STEP[:3], ["sleep", *STEP[3:]]
+    first, second = STEP[:2], ["sleep", *STEP[2:]]
     assert device.seen[-2 * len(STEP) - 2 :] == [*first, *second] * 2
 
 

@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import fake_loops as loops
 import pytest
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from group_of import group_of
 from journal import essence
 
 from overlap.config.fields import Config
 from overlap.core import Request
 from overlap.core.errors import EmptyBatchesError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
-from overlap.pipeline.prompts import PromptStream
-from overlap.pipeline.solved import Solved, solves
+from overlap.pipeline.prompts import PromptStream, Solved, solves
 
 COUNT = 9
 STEPS = 14

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from fake_loops import components, config, run_loop
+from fake_parts import FakeGenerator, FakeLearner, _rng, fake_prompts
+from virtual_clock import run_virtual
 
-from overlap.core import Batch, Request, StepReport, WeightUpdate
-from overlap.core.clock import now, run_virtual
-from overlap.core.errors import EngineError, StageError
-from overlap.fakes import FakeGenerator, FakeLearner, _rng, fake_prompts
+from overlap.core import Batch, Request, StepReport
+from overlap.core.clock import now
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import StepResult
@@ -29,30 +29,18 @@ def lengths(rng: random.Random) -> float:
 
 
 class Sleeper(FakeGenerator):
-    """Tells when it was asleep. Raises ``failing`` where it is to do that for the second time."""
+    """Tells when it was asleep."""
 
-    def __init__(self, failing: str = "", **kinds: Any) -> None:
-        super().__init__(**({"seconds": lengths} | kinds))
-        self.slept: list[tuple[float, float]] = []
-        self._failing, self._seen, self._since_s = failing, dict[str, int](), 0.0
-
-    def _happens(self, what: str) -> None:
-        self._seen[what] = self._seen.get(what, 0) + 1
-        if what == self._failing and self._seen[what] > 2 and self.running:
-            raise EngineError("no room")
+    def __init__(self) -> None:
+        super().__init__(seconds=lengths)
+        self.slept, self._since_s = list[tuple[float, float]](), 0.0
 
     async def sleep(self) -> None:
-        self._happens("sleep")
         if not self._asleep:
             self._since_s = now()
         await super().sleep()
 
-    async def load(self, update: WeightUpdate) -> None:
-        self._happens("load")
-        await super().load(update)
-
     async def wake(self, part: str) -> None:
-        self._happens(f"wake {part}")
         await super().wake(part)
         if part == "cache":
             self.slept.append((self._since_s, now()))
@@ -107,23 +95,6 @@ def test_what_is_not_at_its_end_is_kept_and_takes_no_longer_than_it_would_have(s
     assert crossed > 0
     assert max(age for r in results for age in r.batch.staleness) <= staleness
     assert told == [], "the time in which the engine sleeps is no stall"
-
-
-@pytest.mark.parametrize("what", ["sleep", "wake weights", "load", "wake cache"])
-def test_a_failure_over_kept_requests_ends_the_run_and_all_of_them(what: str) -> None:
-    async def main() -> None:
-        engine, prompts = Sleeper(what), PromptStream(fake_prompts(7), 0)
-        made = components(generator=engine, learner=Learner(engine))
-
-        async def on_step(_: StepResult) -> None:
-            return None
-
-        with pytest.raises(StageError, match="no room"):
-            await overlapped(made, asked(), prompts, on_step)
-        assert engine.running == 0
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run_virtual(main())
 
 
 @pytest.mark.promise("sleeping")

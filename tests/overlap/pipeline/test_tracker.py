@@ -7,6 +7,7 @@ import random
 
 import pytest
 from fake_loops import components, config, run_loop
+from fake_parts import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from group_of import scored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from overlap.config.fields import Config
 from overlap.core import Request, Scored, Trajectory
 from overlap.core.errors import EmptyBatchesError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped

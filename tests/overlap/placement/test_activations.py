@@ -77,11 +77,11 @@ def test_the_layer_inputs_of_a_14b_model_are_half_a_megabyte_a_token():
 
 
 def micro_batch(tokens, rows):
-    from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
+    from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response
 
     half = tokens // rows // 2
     response = Response(array("i", [n % 200 for n in range(half + 1)]), array("f", [-5.0] * (half + 1)), 1.0)
-    return MicroBatch(tuple(PackedRow(response.tokens[:half], (response,)) for _ in range(rows)))
+    return MicroBatch(tuple(PromptGroup(response.tokens[:half], (response,)) for _ in range(rows)))
 
 
 @pytest.fixture(scope="module")

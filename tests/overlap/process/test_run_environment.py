@@ -60,7 +60,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
                 changes.append(where)
     assert without == []
     actors = ("overlap/cluster/agent.py", "overlap/cluster/ray_process.py", "overlap/cluster/access.py")
-    ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", "overlap/learner/zero/", LOADING)
+    ranks = ("overlap/learner/rank.py", "overlap/learner/zero/", LOADING)
     own = ("overlap/generate/bind_to_parent.py", "overlap/generate/engine.py", *ranks, *actors)
     own += ("recipes/environments/_verifiers_host.py",)
     own += ("overlap/process/scratch.py",)  # for as long as a run has its directory

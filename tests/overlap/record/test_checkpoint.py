@@ -23,11 +23,6 @@ def names(root):
     return sorted(path.name for path in root.iterdir())
 
 
-def test_what_is_saved_is_loaded(tmp_path):
-    assert load_state(save(tmp_path, 20)) == STATE
-    assert checkpoint.latest(tmp_path) == tmp_path / "step-000020"
-
-
 def test_the_newest_few_are_kept_and_what_the_best_came_from_and_other_files(tmp_path):
     (tmp_path / "step-notes").mkdir()
     (tmp_path / "README").touch()
@@ -80,9 +75,7 @@ def test_a_checkpoint_cut_off_by_a_crash_does_not_count_and_is_swept(tmp_path):
     assert not half.exists()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", '{"format": 1}', '{"format": 2, "step": 1}', '{"format": 2, "new": 1}', "[]"]
-)
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', '{"format": 3, "new": 1}', "[]"])
 def test_a_state_that_cannot_be_read_is_named(tmp_path, text):
     folder = save(tmp_path, 1)
     (folder / checkpoint.STATE).write_text(text)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
 from overlap import cli
 from overlap.record.closing import closing_lines
 from overlap.record.report import summary
+from overlap.record.run_summary import RunExit
 
 ROWS = [{"step": k, "reward/mean": k / 10, "time/step_s": 10.0} for k in range(1, 11)]
 BEFORE, AFTER = {"value": 0.25, "low": 0.2, "high": 0.3}, {"value": 0.5, "low": 0.4, "high": 0.6, "step": 10}
@@ -115,3 +118,25 @@ def test_every_command_that_is_proposed_can_be_typed(exit: str, checkpoint: str,
         words = shlex.split(command.partition(" (")[0])
         assert words[0] == "overlap"
         assert cli._parse(words[1:]).run_command
+
+
+@pytest.mark.parametrize("member", RunExit)
+def test_a_text_is_known_by_the_words_that_it_begins_with_and_a_detail_changes_nothing(member: RunExit) -> None:
+    assert RunExit.of(member.value) is RunExit.of(f"{member}: stopped, finished") is member
+
+
+def test_the_documentation_has_a_row_for_every_end_and_no_other() -> None:
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    table = page.partition("| `exit` begins with |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE) == [member.value for member in RunExit]
+
+
+def test_no_other_module_has_these_words_of_its_own() -> None:
+    words = "|".join(re.escape(member) for member in RunExit if " " in member or member is RunExit.DRAINED)
+    found = [
+        str(path.relative_to(ROOT))
+        for package in ("overlap", "recipes")
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(f'"({words})', path.read_text("utf-8"))
+    ]
+    assert found == ["overlap/record/run_summary.py"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.record.logs import Console, quiet
+from overlap.record.logs import quiet
 
 
 def run(code: str, log: Path, **options) -> subprocess.CompletedProcess[str]:
@@ -149,19 +149,6 @@ def test_a_program_started_without_output_runs_all_the_same(tmp_path, closed):
     assert set((tmp_path / "run.log").read_text().splitlines()) == {"hidden", "child", "its stderr", "said"}
 
 
-def test_children_do_not_hold_the_terminal(tmp_path):
-    code = """
-        import subprocess
-        with quiet(log) as console:
-            child = subprocess.Popen(["sleep", "30"])
-            links = {os.readlink(f"/proc/{child.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child.pid}/fd")}
-            child.kill(); child.wait()
-        print(sorted(str(log) in link for link in links if "pipe" in link or "log" in link))
-    """
-    done = run(code, tmp_path / "run.log", stdin=subprocess.DEVNULL)
-    assert done.stdout == "[True]\n"
-
-
 def test_a_terminal_that_has_gone_away_does_not_end_the_run(tmp_path):
     code = """
         import signal
@@ -193,15 +180,3 @@ def test_a_stderr_without_a_descriptor_stays_the_console(tmp_path, monkeypatch):
     assert own.getvalue() == "for the reader\n"
     assert (tmp_path / "run.log").read_text() == "chatter\nfor the reader\n"
     assert sys.stderr is own
-
-
-def test_a_note_is_for_the_log_only():
-    terminal, log = io.StringIO(), io.StringIO()
-    console = Console(terminal, log)
-    console.note("detail")
-    console.print("headline")
-    assert terminal.getvalue() == "headline\n"
-    assert log.getvalue() == "detail\nheadline\n"
-    assert not console.tty
-    terminal.close()
-    console.print("nobody reads this")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from finished_steps import group, result, scored
+from hypothesis import given
+from hypothesis import strategies as st
 from places import ROOT
 
 from overlap.core import ClusterFigures, NodeFigures, StepReport, Used
@@ -19,15 +21,14 @@ from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline.control import LoopState
 from overlap.pipeline.learning import StepResult
 from overlap.record import metrics
-from overlap.record.looplag import Lag
 from overlap.record.metrics import WORST, episode_row, node_row, step_row, worst_nodes_line
-from overlap.record.timing import result_timing
+from overlap.record.timing import TIMINGS, clip, merge_spans, step_times, union_s
 
 LOOP = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
 
 
 def row_of(made: StepResult, began: float = 0.0, extra: dict[str, float] | None = None) -> metrics.Row:
-    return step_row(made, result_timing(made, (began, made.parity_span[1])), lag=Lag(1, 2, 3), extra=extra)
+    return step_row(made, step_times(made, (began, made.parity_span[1]), []), extra=extra)
 
 
 def test_a_row_counts_the_samples_of_dropped_groups_too():
@@ -48,7 +49,7 @@ def test_a_row_counts_the_samples_of_dropped_groups_too():
         "rollout/dropped_all_rewards_equal_0_0": 1, "rollout/dropped_other": 1,
         "rollout/staleness_mean": 2.0, "rollout/staleness_max": 2, "rollout/parity_gap": 0.01,
         "learn/loss": 0.5, "grad/norm": 2.0, "time/step_s": 6.0, "time/exposed_reward_s": 1.0,
-        "time/loop_lag_p99_ms": 2, "time/save_s": 4.0,
+        "time/save_s": 4.0,
         "loop/generating": 3, "loop/leases_allowed": 16, "loop/learner_waited_s": 2.5,
     }  # fmt: skip
     row = row_of(made, extra={"time/save_s": 4.0})
@@ -134,7 +135,7 @@ def names_in_the_source() -> set[str]:
     """Every string of the shape of a metric in the modules that make them, "{}" for what is filled in."""
     found = set()
     modules = ["overlap/record/metrics.py"]
-    modules += [f"overlap/learner/{name}.py" for name in ("arrival", "critic_trainer", "trainer")]
+    modules += [f"overlap/learner/{name}.py" for name in ("arrival", "critic", "trainer")]
     for tree in [ast.parse((ROOT / module).read_text("utf-8")) for module in modules]:
         for node in ast.walk(tree):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
@@ -153,13 +154,6 @@ def a_full_row() -> dict[str, float]:
     figures = EvaluationHistory().add(3, PassRate((ProblemTally("a", 1, 4),), 4))
     beside = evaluation_row(figures) | {"rollout/prompts_solved": 1.0}
     return row_of(made, extra=beside | node_row(ClusterFigures(1.0, ())) | episode_row(made, 2))
-
-
-def test_requests_of_episodes_are_counted_by_parameter():
-    row = a_full_row()
-    names = ("refused", "refused_n", "refused_context", "ignored_tool_choice", "rerendered_tokens")
-    per_episode = [row[f"episode/{name}"] / row["episode/refused_context"] for name in names]
-    assert per_episode == [3, 2, 1, 4, 5]
 
 
 @pytest.mark.promise("documents")
@@ -195,3 +189,70 @@ def test_only_metrics_that_there_are_are_read(path: Path) -> None:
     read = set(re.findall(rf'"((?:{sections})/[a-z0-9_]*[a-z0-9])"', path.read_text("utf-8")))
     made = {"verify/failed_share"}  # of two metrics, by the curves
     assert [name for name in read - made if not any(matches(line, name) for line in DOCUMENTED)] == []
+
+
+Span = tuple[float, float]
+spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda s: (min(s), max(s))), max_size=12)
+
+
+def times_of(
+    generated: list[Span], verified: list[Span], step: Span, *, engine: list[Span] | None = None, **more: Span
+):
+    pairs = [(*span, *judged) for span, judged in zip(generated, verified, strict=True)]
+    times = [dict(zip(("started", "ended", "verify", "verdict"), pair, strict=True)) for pair in pairs]
+    made = group(0, *(scored(0, k, tokens=450, **at) for k, at in enumerate(times)))
+    found = step_times(result(made, **more), step, generated if engine is None else engine)
+    assert tuple(found) == TIMINGS
+    return found
+
+
+@given(spans)
+def test_a_union_counts_time_once_as_counting_the_seconds_one_by_one_does(some):
+    seconds = {t for start, end in some for t in range(start, end)}
+    assert union_s([*some, (5, 1)]) == len(seconds)
+    assert union_s(clip(some, (10, 40))) == len([t for t in seconds if 10 <= t < 40])
+    assert merge_spans([(4, 6), (0, 2), (1, 3), (6, 7)]) == [(0, 3), (4, 7)]
+
+
+@pytest.mark.promise("figures")
+def test_a_step_whose_rewards_are_hidden_but_for_the_tail():
+    # requests 0..10 and 2..18; verdicts 10..14 and 18..20: 4 s hidden, 2 s exposed
+    # learned 20..26, synced to 27, checked to 30
+    after = {"learn_span": (20, 26), "sync_span": (26, 27), "parity_span": (27, 30)}
+    assert times_of([(0, 10), (2, 18)], [(10, 14), (18, 20)], (0, 30), **after) == {
+        "step_s": 30,
+        "generate_s": 18,
+        "reward_s": 6,
+        "exposed_reward_s": 2,
+        "overlap_efficiency": pytest.approx((18 + 6 - 20) / 6),
+        "generator_idle_share": pytest.approx(12 / 30),
+        "learner_idle_share": pytest.approx(24 / 30),
+        "learn_s": 6,
+        "sync_s": 1,
+        "parity_s": 3,
+        "samples_per_s": pytest.approx(2 / 30),
+        "tokens_per_s": 30,
+        "decode_tokens_per_s": 50,
+    }
+
+
+@pytest.mark.promise("figures")
+@pytest.mark.parametrize(
+    ("generated", "verified", "end", "efficiency", "exposed_s"),
+    [
+        pytest.param((0, 180), [(180, 320)], 320, 0, 140, id="one after the other"),
+        pytest.param((0, 180), [(20, 160)], 180, 1, 0, id="hidden in full"),
+        pytest.param((0, 10), [(10, 14)] * 8, 14, 0, 4, id="verifications at once count as wall time"),
+        pytest.param((0, 10), [(14, 16)], 16, 0, 6, id="a pause between them"),
+    ],
+)
+def test_overlap_is_what_the_wall_time_shows(generated, verified, end, efficiency, exposed_s):
+    found = times_of([generated] * len(verified), verified, (0, end))
+    assert (found["overlap_efficiency"], found["exposed_reward_s"]) == (efficiency, exposed_s)
+
+
+def test_an_engine_busy_with_later_batches_is_not_idle():
+    step = {"step": (0, 10), "learn_span": (0, 8), "sync_span": (8, 10)}
+    assert times_of([(-9, 0)], [(0, 1)], **step)["generator_idle_share"] == 1
+    shared = times_of([(-9, 0)], [(0, 1)], engine=[(-9, 0), (0, 7)], **step)
+    assert (shared["generator_idle_share"], shared["learner_idle_share"]) == pytest.approx((0.3, 0.2))

@@ -11,12 +11,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_run import made_run
 from places import ROOT
 
+from overlap import cli
 from overlap.config.fields import Config
 from overlap.core.errors import ConfigError
 from overlap.record import ownership
-from overlap.record.ownership import check_out, check_run_dir_free, read_history, write_config
+from overlap.record.out_file import OutFile
+from overlap.record.ownership import (
+    check_out,
+    check_run_dir_free,
+    command_line,
+    masked,
+    read_history,
+    write_config,
+)
 from overlap.record.rundir import RunDir
 
 CFG = Config().to_dict()
@@ -37,7 +47,7 @@ def refused(template: str, match: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        *((blank, "names no directory; write for instance runs/first") for blank in ("", "  ", "\t")),
+        ("  ", "names no directory; write for instance runs/first"),
         *(
             (name, "run.dir=")
             for name in ("a\0b", "~nobody-has-this-name/run", "x" * 300, "half-\udcff", "runs/{date}")
@@ -53,7 +63,7 @@ def test_a_name_that_no_directory_can_have_is_refused(name, told, tmp_path, monk
 
 @pytest.mark.promise("users-files")
 @pytest.mark.parametrize(
-    "files", [["notes.txt"], ["config.yaml"], ["run.log"], ["policy.txt", "metrics.jsonl"], [".git"]]
+    "files", [["notes.txt"], ["config.yaml"], ["run.log"], ["policy.txt", "metrics.jsonl"], ["ctl"]]
 )
 def test_a_directory_with_files_of_the_users_is_refused_and_left_as_it_is(tmp_path, files):
     for name in files:
@@ -61,13 +71,6 @@ def test_a_directory_with_files_of_the_users_is_refused_and_left_as_it_is(tmp_pa
     before = tree(tmp_path)
     refused(str(tmp_path), "holds")
     assert tree(tmp_path) == before
-
-
-def test_a_directory_with_folders_of_the_users_is_refused(tmp_path):
-    (tmp_path / "policy").mkdir()
-    refused(str(tmp_path), "already holds a run")
-    (tmp_path / "policy").rename(tmp_path / "events")
-    refused(str(tmp_path), "holds files that are no run's")
 
 
 def test_a_link_is_refused_also_one_that_leads_nowhere_and_one_on_the_way_is_none_of_our_business(tmp_path):
@@ -79,13 +82,6 @@ def test_a_link_is_refused_also_one_that_leads_nowhere_and_one_on_the_way_is_non
     assert not (tmp_path / "none").exists()
     RunDir.create(str(tmp_path / "link" / "first"), CFG).close()
     assert (tmp_path / "real" / "first" / "config.yaml").is_file()
-
-
-def test_a_file_in_the_way_is_named_and_left(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    for path in ("file", "file/run", "file/deep/run"):
-        refused(str(tmp_path / path), "run.dir")
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_place_that_may_not_be_written_or_looked_at_is_named_before_anything_is_made(tmp_path, monkeypatch):
@@ -147,7 +143,8 @@ def test_a_glance_at_the_lock_keeps_no_run_out(tmp_path, monkeypatch):
     (tmp_path / "run.log").touch()
     glance = os.open(tmp_path / "run.log", os.O_RDONLY)
     fcntl.flock(glance, fcntl.LOCK_SH)  # as ``has_owner`` for a moment
-    monkeypatch.setattr(ownership.time, "sleep", lambda seconds: os.close(glance))
+    glances = [glance]
+    monkeypatch.setattr(ownership.time, "sleep", lambda seconds: glances and os.close(glances.pop()))
     lock = ownership.take_lock(tmp_path, "run")
     assert ownership.has_owner(tmp_path)
     os.close(lock)
@@ -159,9 +156,6 @@ def test_the_socket_of_a_start_that_was_killed_occupies_no_directory(tmp_path):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "run" / "ctl"))
     check_run_dir_free(tmp_path / "run", "run")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "ctl").touch()
-    refused(str(tmp_path / "mine"), r"holds files that are no run's \(ctl\)")
 
 
 def test_the_history_is_kept_beside_the_configuration(tmp_path):
@@ -174,16 +168,13 @@ def test_the_history_is_kept_beside_the_configuration(tmp_path):
         read_history(tmp_path)
 
 
-def test_a_command_does_not_write_over_what_is_there(tmp_path):
+def test_a_command_does_not_write_over_what_is_there_but_for_what_it_wrote_before(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("my notes\n")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for name in ("folder", "text", "link", "none/out"):
         with pytest.raises(ConfigError, match=r"--out="):
             check_out(tmp_path / name)
-
-
-def test_what_the_same_command_wrote_before_may_be_written_over(tmp_path):
     out = tmp_path / "split.jsonl"
     check_out(out)
     out.touch()
@@ -192,3 +183,85 @@ def test_what_the_same_command_wrote_before_may_be_written_over(tmp_path):
     check_out(out, ours='"split": ')
     with pytest.raises(ConfigError, match="exists already"):
         check_out(out)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["/x/bin/overlap", "train", "run.dir=runs/a b"], "overlap train 'run.dir=runs/a b'"),
+        (["/x/overlap/cli.py", "train", "--resume"], "overlap train --resume"),
+        (["/x/bin/overlap", "train", "episode.command=a --token abc"], "overlap train 'episode.command=a --token ***'"),
+        (["mine.py", "--wandb", "abc"], "mine.py"),
+        ([""], "python"),
+    ],
+)
+def test_the_command_is_kept_without_what_is_anothers(
+    words: list[str], kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", words)
+    assert command_line() == kept
+
+
+@pytest.mark.promise("secrets")
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("--api-key abc --x", "--api-key *** --x"),
+        ("API_KEY=abc", "API_KEY=***"),
+        ('{"password": "a b", "n": 1}', '{"password": ***, "n": 1}'),
+        ("model.prompt_tokens=512", "model.prompt_tokens=512"),
+        ("learn.token_mean: 1", "learn.token_mean: 1"),
+    ],
+)
+def test_values_of_passwords_are_masked_and_numbers_of_tokens_are_not(text: str, kept: str) -> None:
+    assert masked(text) == kept
+
+
+def test_a_pipe_gets_what_is_written_if_somebody_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="start what reads it first"):
+        OutFile(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    out = OutFile(path)
+    assert (out.is_stream, out.folder) == (True, Path.cwd())
+    out.write("é \ud83d\n")
+    assert os.read(reader, 100) == "é \\ud83d\n".encode()
+    assert os.read(reader, 100) == b""  # closed
+    os.close(reader)
+    assert path.is_fifo()
+
+
+def test_an_open_descriptor_is_written_to_where_it_stands(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "wb", buffering=0) as log, open(tmp_path / "log", "rb") as read:
+        log.write(b"before ")
+        name = Path(f"/dev/fd/{log.fileno()}")
+        out = OutFile(name)
+        out.write("it ")
+        log.write(b"after")
+        assert (out.is_stream, read.read()) == (True, b"before it after")
+        with pytest.raises(ConfigError, match="cannot be written"):
+            OutFile(Path(f"/dev/fd/{read.fileno()}"))
+
+
+def test_a_reader_that_has_gone_ends_a_command_as_it_ends_others(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    out = OutFile(path)
+    os.close(reader)
+    with pytest.raises(BrokenPipeError):
+        out.write("x")
+
+
+def test_a_report_goes_to_standard_output_and_what_is_said_of_it_to_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    run = made_run(tmp_path / "run", steps=2, groups=2, samples=2, heldout=0)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["report", str(run), str(run), "--out", "-"]) == 0
+    told = capfd.readouterr()
+    assert (told.out[:15], told.out.count("<!doctype html>")) == ("<!doctype html>", 1)
+    assert told.out.rstrip().endswith("</html>")
+    assert "open it in a browser" not in told.err
+    assert os.listdir() == ["run"]

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from finished_steps import result
-from sessions import Stage, play
 
-from overlap.core import ClusterFigures, NodeFigures
+from overlap.core import ClusterFigures, NodeFigures, Prompt, Request, Scored, Trajectory
 from overlap.pipeline.learning import StepResult
 from overlap.record import recorder as module
+from overlap.record import traffic as traffic_module
 from overlap.record.json_lines import read_json_lines
 from overlap.record.logs import Console
-from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress
 from overlap.record.recorder import Recorder
 from overlap.record.rundir import RunDir
 from overlap.record.sample_writer import SampleWriter
+from overlap.record.traffic import Span, Traffic
 
 
 def ended(step: int, at_s: float) -> StepResult:
@@ -41,7 +42,6 @@ def recorder(run: RunDir) -> Recorder:
     return Recorder(
         run,
         Progress(Console(StringIO()), 3),
-        LoopLag(),
         SampleWriter(run, lambda prompt: "", lambda prompt, answer: None),
     )
 
@@ -98,18 +98,63 @@ def test_what_nodes_did_in_a_step_is_in_its_row_and_names_them_in_a_file(run: Ru
     assert [(node["node"], node["judged"]) for node in line["worst"]] == [("n", 5)]
 
 
-def test_what_is_added_to_the_recorders_step_happens_once_after_each_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The place that docs/contributing.md names for something after each step: its row is on the disk by then."""
-    seen: list[tuple[int, int, bool]] = []
-    step = Recorder.step
+class _Inner:
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
 
-    async def with_a_callback(self: Recorder, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
-        await step(self, result, extra)
-        rows = read_json_lines(self._run.metrics)
-        seen.append((result.batch.step, rows[-1]["step"], len(rows) == len(self.rows)))
+    async def generate(self, request: Request) -> Trajectory:
+        await self.gate.wait()
+        return Trajectory(request, (7,) * 4, (-0.1,) * 4, "x", "stop", (), 0.0, 1.0)
 
-    monkeypatch.setattr(Recorder, "step", with_a_callback)
-    play(Stage(tmp_path, monkeypatch, "run.steps=3").session())
-    assert seen == [(n, n, True) for n in (1, 2, 3)]
+    async def score(self, trajectory: Trajectory) -> Scored:
+        raise RuntimeError("verifier failed")
+
+    async def sleep(self) -> None: ...
+
+    async def wake(self, part: str) -> None: ...
+
+    def pids(self) -> tuple[int, ...]:
+        return (1, 2)
+
+
+async def _run(move_to: Callable[[float], None], seen: list[str]) -> list[Span]:
+    """Two requests that overlap, a sleep and a wake while they wait, a failed verdict, a request open at the end."""
+    inner: Any = _Inner()
+    traffic = Traffic(seen.append)
+    generator: Any = traffic.generator(inner)
+
+    def ask() -> asyncio.Task[Trajectory]:
+        return asyncio.create_task(generator.generate(Request(0, 0, Prompt("p", (1, 2)))))
+
+    first = ask()
+    await asyncio.sleep(0)
+    for at, change in ((2, generator.sleep()), (3, generator.wake("weights")), (5, generator.wake("cache"))):
+        move_to(at)
+        await change
+    second = ask()
+    await asyncio.sleep(0)
+    assert (traffic.generating, generator.pids()) == (2, (1, 2))
+    move_to(6)
+    inner.gate.set()
+    await asyncio.gather(first, second)
+    with pytest.raises(RuntimeError, match="verifier failed"):
+        await traffic.verifier(inner).score(first.result())
+    assert (traffic.generating, traffic.verifying) == (0, 0)
+    inner.gate.clear()
+    move_to(8)
+    third = ask()
+    await asyncio.sleep(0)
+    move_to(9)
+    spans = traffic.pop_engine_spans()
+    move_to(10)
+    inner.gate.set()
+    await third
+    return [*spans, *traffic.pop_engine_spans(), *traffic.pop_engine_spans()]
+
+
+def test_an_engine_is_busy_while_it_has_requests_and_its_cache_is_awake(monkeypatch):
+    at, seen = [1.0], []
+    monkeypatch.setattr(traffic_module, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    spans = asyncio.run(asyncio.wait_for(_run(lambda moment: at.__setitem__(0, moment), seen), 20))
+    assert spans == [(1, 2), (5, 6), (8, 9), (9, 10)]
+    assert seen[:2] == ["1 generating, 0 verifying", "0 generating, 0 verifying"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from places import ROOT
 
 from overlap.config.fields import Config
 from overlap.config.load import load_config
@@ -80,7 +84,6 @@ ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of d
     ("overrides", "data", "told"),
     [
         (["run.seed=1"], DATA, OTHER.format("run.seed was 0, is 1")),
-        (["rollout.samples_per_group=4"], DATA, OTHER.format("rollout.samples_per_group was 8, is 4")),
         (["model.policy=other"], DATA, OTHER.format("model.policy was 'smollm2-135m-instruct', is 'other'")),
         (
             ["learn.kl_coef=0.1", "learn.reference=teacher"],
@@ -93,7 +96,6 @@ ALL = r"learn\.lr was 1e-06, is 0\.001; run\.seed was 0, is 5; the problems of d
             OTHER.format("data.options was {}, is {'tests_per_problem': 3}"),
         ),
         (["run.seed=5", "learn.lr=1e-3", "run.steps=90"], TAMPERED, OTHER.format(ALL + ".*")),
-        ([], TAMPERED, OTHER.format(r"the problems of data\.train was .*")),
         (["run.steps=2"], DATA, r"run\.steps=2: the run already took 2 steps; ask for more"),
     ],
 )
@@ -103,15 +105,6 @@ def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, ov
         with pytest.raises(ConfigError, match=told):
             ask(config(run, *overrides), data, fits=fits)
     assert contents(run) == before
-
-
-def test_a_run_of_somebody_elses_is_refused_in_one_line(run, monkeypatch):
-    def forbidden(self):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "exists", forbidden)
-    with pytest.raises(ConfigError, match=r"run\.dir=.*cannot be read \(Permission denied\)"):
-        stored_config(str(run))
 
 
 def test_what_may_go_on_may_be_asked_for_and_nothing_is_touched(run):
@@ -160,15 +153,12 @@ def test_a_checkpoint_that_the_learner_cannot_load_is_refused_before_anything_is
     RunDir.reopen(run).close()  # the lock is free again
 
 
-@pytest.mark.parametrize("template", ["nothing-there", "", "runs/{time}"])
-def test_where_there_is_no_run_there_is_nothing_to_resume(template, tmp_path, monkeypatch):
+def test_where_there_is_no_run_or_no_checkpoint_there_is_nothing_to_resume(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"run\.dir="):
-        stored_config(template)
+    for template in ("nothing-there", "", "runs/{time}"):
+        with pytest.raises(ConfigError, match=r"run\.dir="):
+            stored_config(template)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_without_a_checkpoint_says_what_would_have_made_one(tmp_path):
     RunDir.create(str(tmp_path / "run"), Config().to_dict()).close()
     with pytest.raises(ConfigError, match=r"no complete checkpoint.*run\.save_every=N"):
         resumed(tmp_path / "run")
@@ -185,3 +175,45 @@ def test_a_policy_that_a_kill_left_between_two_names_is_found_again(run, name):
         resumed(run)
         assert (run / name / "config.json").is_file()
         assert not list(run.glob(".policy*"))
+
+
+@dataclass(frozen=True)
+class _Problem:
+    tests: tuple[Any, ...]
+    names: frozenset[str] = frozenset()
+
+
+class _Opaque:
+    """An object whose contents nobody knows; its repr holds an address."""
+
+
+def test_a_digest_is_of_the_contents_and_the_same_in_every_process():
+    code = (
+        "from overlap.core import Prompt; from overlap.record.digest import data_digest;"
+        "print(data_digest([Prompt('a', (1, 2), 'x', {'s': {'b', 'a', 'c'}, 'n': None, 'f': 0.5})]))"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(told) == 1
+
+
+def test_a_digest_sees_every_part_of_a_problem_and_not_where_an_object_lies():
+    def of(data: Any, **fields: Any) -> str:
+        return data_digest([replace(Prompt("a", (1, 2), "x", data), **fields)])
+
+    base = _Problem((("1", b"2"), {"k": [1, 2.5]}), frozenset("ab"))
+    others = [
+        _Problem((("1", b"3"), {"k": [1, 2.5]}), frozenset("ab")),
+        _Problem((("1", "2"), {"k": [1, 2.5]}), frozenset("ab")),
+        _Problem((("1", b"2"), {"k": [1, 2]}), frozenset("ab")),
+        _Problem((("1", b"2"), {"k": [1, 2.5]}), frozenset("abc")),
+        None,
+    ]
+    digests = [of(base), *map(of, others), of(base, id="b"), of(base, token_ids=(1, 3)), of(base, prefill="y")]
+    assert len(set(digests)) == len(digests)
+    assert of(_Opaque()) == of(_Opaque())
+    assert data_digest(PROMPTS) != data_digest(PROMPTS[::-1])

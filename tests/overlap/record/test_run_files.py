@@ -34,13 +34,6 @@ def test_a_run_makes_no_file_that_is_not_in_the_table(tmp_path: Path, monkeypatc
     assert not is_run_file("notes.txt")
 
 
-def test_every_path_of_a_run_directory_is_made_from_the_table(tmp_path: Path) -> None:
-    with_paths = RunDir.create(str(tmp_path / "run"), {})
-    with_paths.close()
-    paths = {value for value in vars(with_paths).values() if isinstance(value, Path)} - {with_paths.path}
-    assert paths <= {file.of(with_paths.path) for file in RunFile}
-
-
 def test_no_other_module_spells_the_name_of_a_file_of_a_run() -> None:
     """Of two spellings, one would be forgotten."""
     names = {file.filename for file in RunFile if "." in file.filename or "-" in file.filename}

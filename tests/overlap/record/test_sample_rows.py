@@ -6,7 +6,7 @@ import base64
 import json
 import re
 from array import array
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,10 +15,10 @@ from generated_samples import generated_sample
 from places import ROOT
 
 from overlap.core import Prompt, Scored, Used
-from overlap.record.case_rows import FAILED, FAILED_CHARS, OTHER_CHARS, TESTS
 from overlap.record.row_shapes import unpacked_floats, unpacked_ints
 from overlap.record.sample_file import BULK_BEGINS as BULK
-from overlap.record.sample_rows import LOG_CHARS, SampleNotes, SampleRows, notes_of_group
+from overlap.record.sample_rows import FAILED, FAILED_CHARS, OTHER_CHARS, TESTS, SampleNotes, SampleRows
+from overlap.record.sample_writer import notes_of_group
 from sandbox.core.excerpt import Excerpt
 from sandbox.core.nouns import Case, CaseResult, Program, Verdict
 from sandbox.core.problem import Problem
@@ -202,23 +202,6 @@ def test_the_first_failed_tests_are_shown_at_length_and_the_others_short() -> No
     assert failed[0]["input"]["sha256"] == Excerpt.of(long + "40").sha256
 
 
-def test_an_excerpt_of_a_further_failed_test_is_shortened_again() -> None:
-    """Whole ones get a digest; that of longer ones stays that of the whole."""
-    cases = [case(n, got=Excerpt.of("y" * 700)) for n in range(4)] + [case(4, got=Excerpt.of("z" * 7000))]
-    got = [test["got"] for test in row(judged(*cases), program_of=lambda *_: None)["tests"]]
-    assert got[:3] == ["y" * 700] * 3
-    assert (got[3]["bytes"], got[3]["sha256"]) == (700, Excerpt.of("y" * 700, 10).sha256)
-    assert (got[4]["bytes"], got[4]["sha256"]) == (7000, Excerpt.of("z" * 7000).sha256)
-    assert all(len(text["head"]) + len(text["tail"]) <= OTHER_CHARS for text in got[3:])
-
-
-def test_the_log_of_a_compiler_is_shortened_in_the_middle() -> None:
-    log = row(judged(compile_log="begin" + "x" * 10_000 + "end"))["compile_log"]
-    assert log.startswith("begin")
-    assert log.endswith("end")
-    assert len(log) < LOG_CHARS + 100
-
-
 def test_an_advantage_is_told_where_something_was_learned_from_it() -> None:
     samples = (scored(0, 0, 1.0), scored(0, 1, 0.0), scored(0, 2, None))
     kept = replace(group(0, *samples), advantages=(0.5, -0.5, 0.0), punishments=(-0.1, 0.0, 0.0))
@@ -231,10 +214,3 @@ def test_an_advantage_is_told_where_something_was_learned_from_it() -> None:
     assert told(kept, critic=True) == told(dropped) == [None, None, None]
     parts = [row(sample, notes)["parts"] for sample, notes in notes_of_group(kept, (), {}, critic=False)]
     assert parts == [{"task": 1.0, "punishment": -0.1}, {"task": 0.0, "punishment": 0.0}, {}]
-
-
-def test_every_field_of_a_judged_case_is_in_the_row_or_left_out_on_purpose() -> None:
-    """A further figure of a case belongs into the rows; what the problem's author alone may see does not."""
-    (test,) = row(judged(case(0, got=Excerpt.of("x"), stderr=Excerpt.of("y"))))["tests"]
-    named = {"exit": "exit_code"}
-    assert {field.name for field in fields(CaseResult)} - {named.get(name, name) for name in test} == {"feedback"}

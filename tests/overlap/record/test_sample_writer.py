@@ -91,12 +91,6 @@ def test_every_group_has_its_line_whatever_is_kept(run: RunDir) -> None:
     assert (second["dropped"], second["learned"], second["programs"]) == ("equal_rewards", False, 0)
 
 
-def test_of_a_group_that_nobody_judged_the_reward_is_unknown(run: RunDir) -> None:
-    writer(run).step(batch(group(0, scored(0, 0, None), scored(0, 1, None), dropped="too_few_scored")), {})
-    (row,) = read_json_lines(run.groups)
-    assert (row["reward"], row["reward_std"], row["failed"], row["verdicts"]) == (None, None, 2, {})
-
-
 def test_an_evaluation_keeps_the_same_problems_each_time_and_a_line_of_all(run: RunDir) -> None:
     for step in (0, 7):
         writer(run).evaluation(step, evaluated(40))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import defaultdict
 from itertools import accumulate, pairwise
@@ -13,25 +12,16 @@ from typing import Any
 import pytest
 from finished_steps import group, result, scored
 
-from overlap.core import ClusterFigures, NodeFigures, StepReport
-from overlap.core.errors import RunDirError
-from overlap.record import trace_file
+from overlap.core import StepReport
 from overlap.record.trace import Tracer
 
-REQUIRED = {
-    "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"},
-    "M": {"name", "pid", "tid", "args"},
-    "s": {"name", "cat", "id", "ts", "pid", "tid"},
-    "t": {"name", "cat", "id", "ts", "pid", "tid"},
-    "f": {"name", "cat", "id", "ts", "pid", "tid", "bp"},
-    "C": {"name", "ts", "pid", "args"},
-    "i": {"name", "ts", "pid", "tid", "s"},
-}
+REQUIRED = {"X": {"name", "cat", "ts", "dur", "pid", "tid", "args"}, "M": {"name", "pid", "tid", "args"}}
 
 
 def load(path: Path) -> list[dict[str, Any]]:
     """The events of a trace, checked against the format."""
-    events = json.loads(path.read_text())
+    text = path.read_text()
+    events = json.loads(text if text.endswith("]\n") else text + "]")
     assert isinstance(events, list)
     for event in events:
         assert event.keys() >= REQUIRED[event["ph"]]
@@ -55,11 +45,9 @@ def tracer(path: Path) -> Tracer:
     return Tracer(path, origin_s=0.0)
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_spans_of_a_row_never_overlap_and_rows_are_as_few_as_spans_at_once(path, tracer, seed, shuffled, monkeypatch):
-    monkeypatch.setattr(trace_file, "FLUSH_EVERY", 7)
-    rng = random.Random(seed)
+def test_spans_of_a_row_never_overlap_and_rows_are_as_few_as_spans_at_once(path, tracer, shuffled):
+    rng = random.Random(0)
     starts = [rng.uniform(0, 20) for _ in range(200)]
     spans = sorted(((s, s + rng.expovariate(1)) for s in starts), key=lambda span: span[1])
     for start, end in rng.sample(spans, 200) if shuffled else spans:
@@ -76,44 +64,14 @@ def test_spans_of_a_row_never_overlap_and_rows_are_as_few_as_spans_at_once(path,
         assert len(rows) == max(accumulate(change for _, change in edges))
 
 
-def test_the_file_is_whole_at_any_moment_so_that_a_killed_run_leaves_a_trace_that_loads(path, tracer, monkeypatch):
-    monkeypatch.setattr(trace_file, "FLUSH_EVERY", 4)
-    tracer.open()
-    assert load(path) == []
-    for k in range(100):
+def test_a_killed_run_leaves_a_trace_that_lacks_nothing_but_the_bracket(path, tracer):
+    for k in range(3):
         tracer.span("learn", k, k + 1, f"step {k}")
-        assert len(tracer._pending) < 4  # memory is bounded
-        shown = [e["name"] for e in drawn(path)]
-        assert shown == [f"step {j}" for j in range(len(shown))]
-        assert len(shown) > k - 4
-    tracer.close()
-    tracer.close()
-    assert len(drawn(path)) == 100
-
-
-def test_a_full_disk_is_one_clear_error_and_what_was_written_stays_loadable(path, tracer, monkeypatch):
-    tracer.span("learn", 0, 1, "first")
-    tracer.flush()
-    real, left = os.pwrite, [20]
-
-    def nearly_full(fd: int, data: bytes, at: int) -> int:
-        if not left:
-            return real(fd, data, at)  # putting the bracket back takes no new space
-        if left[0] == 0:
-            left.clear()
-            raise OSError(28, "No space left on device")
-        written = real(fd, data[: left[0]], at)
-        left[0] = 0
-        return written
-
-    tracer.span("learn", 1, 2, "second")
-    monkeypatch.setattr(os, "pwrite", nearly_full)
-    with pytest.raises(RunDirError, match=r"trace\.json: No space left on device"):
         tracer.flush()
-    monkeypatch.undo()
-    tracer.span("verify", 2, 3, "third")
-    tracer.close()
-    assert [e["name"] for e in drawn(path)] == ["first", "third"]
+        assert [e["name"] for e in drawn(path)] == [f"step {j}" for j in range(k + 1)]
+    for _ in range(2):
+        tracer.close()
+    assert len(json.loads(path.read_text())) == 3 + 4  # with the names of the lane and its row
 
 
 def test_a_resumed_run_has_one_trace_whose_time_goes_on(path):
@@ -148,46 +106,11 @@ def test_a_finished_step_is_drawn_in_all_of_its_lanes(path, tracer):
     }
 
 
-def test_a_judgement_of_another_machine_is_drawn_as_it_ran_there_with_its_node_and_the_error_of_its_clock(path, tracer):
+def test_a_judgement_of_another_machine_is_drawn_as_it_ran_there_with_its_node(path, tracer):
     node = "10.0.0.2-9c41d0aa"
     away = scored(0, 0, says="AC", node=node, ended=2.0, verify=2.5, verdict=4.25, run_s=1.5)
-    tracer.step(result(group(0, away)), ClusterFigures(1.0, (NodeFigures(node, 4, "A", error_s=0.003),)))
+    tracer.step(result(group(0, away)))
     tracer.close()
     (shown,) = [event for event in drawn(path) if event["cat"] == "verify"]
     assert (shown["ts"], shown["dur"]) == (2.5e6, 1.5e6)
-    told = {name: shown["args"][name] for name in ("node", "queue_s", "back_s", "clock_error_s")}
-    assert told == {"node": node, "queue_s": 0.5, "back_s": 0.25, "clock_error_s": 0.003}
-
-
-SPANS = {"learn_span": (5.0, 7.0), "sync_span": (7.0, 7.5), "parity_span": (7.5, 8.0)}
-
-
-def arrows(path: Path) -> dict[int, list[str]]:
-    """By flow, what its events lie in: each must be in a span of its row, and a flow has one beginning and one end."""
-    events = load(path)
-    spans = [event for event in events if event["ph"] == "X"]
-    found: dict[int, list[str]] = defaultdict(list)
-    kinds: dict[int, str] = defaultdict(str)
-    for event in events:
-        if event["ph"] in "stf":
-            (inside,) = [
-                span
-                for span in spans
-                if span["tid"] == event["tid"] and span["ts"] <= event["ts"] <= span["ts"] + span["dur"]
-            ]
-            found[event["id"]].append(inside["cat"])
-            kinds[event["id"]] += event["ph"]
-    assert set(kinds.values()) <= {"sf", "stf"}
-    return dict(found)
-
-
-def test_an_arrow_leads_from_the_generation_of_each_sample_to_where_it_ends(path, tracer):
-    times = {"started": 1.0, "ended": 2.0, "verify": 2.5, "verdict": 3.0}
-    kept = group(0, scored(0, 0, 1.0, **times), scored(0, 1, 0.0, **times))
-    at_once = group(1, scored(1, 0, 1.0, started=4.0, ended=4.0, verify=4.0, verdict=4.0))
-    dropped = group(2, scored(2, 0, 1.0, **times), dropped="all samples have the reward 1")
-    tracer.step(result(kept, at_once, dropped, step=1, report=StepReport(1, 1, 2.0), **SPANS))
-    tracer.close()
-    whole, judged = ["generate", "verify", "learn"], ["generate", "verify"]
-    assert sorted(arrows(path).values()) == sorted([whole, whole, whole, judged])
-    assert len(arrows(path)) == 4
+    assert shown["args"]["node"] == node

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config.load import load_config
-from overlap.core import KEPT_BYTES
 from overlap.core.errors import ConfigError
+from overlap.core.kept_groups import KEPT_BYTES
 from overlap.placement.activations import DecoderShape
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.shapes import ModelShape

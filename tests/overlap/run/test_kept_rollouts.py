@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_parts import fake_prompts
 from finished_steps import PROMPT
 from journal import essence
 from sessions import Episodic, Generator, Stage, Tokenizer, Verifier
@@ -22,7 +23,6 @@ from overlap import cli
 from overlap.config.fields import Config
 from overlap.core import Batch, Request
 from overlap.core.errors import ConfigError
-from overlap.fakes import fake_prompts
 from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
 from overlap.record.kept_samples import KeptSamples

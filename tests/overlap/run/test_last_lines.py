@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_parts import fake_prompts
 from sessions import Stage, Tokenizer
 
 import overlap
 from overlap.config.fields import Config
 from overlap.core.errors import LearnerError
-from overlap.fakes import fake_prompts
 from overlap.run import training
 from overlap.run.run_inputs import RunInputs
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_parts import FakeGenerator
 
 from overlap.cluster.sites import FarSite, RankSite
 from overlap.config.fields import ClusterConfig, Config
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
-from overlap.fakes import FakeGenerator
 from overlap.placement.devices import Devices, NodeDevices
 from overlap.placement.node_seats import place_over
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, place

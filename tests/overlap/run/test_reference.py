@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fake_parts import fake_prompts
 
 from overlap.config.load import load_config
 from overlap.core.errors import ConfigError
-from overlap.fakes import fake_prompts
 from overlap.policy.tiny import make_tiny_policy
 from overlap.run.plan import memory_inputs
 from overlap.run.run_inputs import prepare

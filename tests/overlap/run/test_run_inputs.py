@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_parts import fake_prompts
 
 from overlap.config.load import load_config
 from overlap.core.errors import ConfigError
-from overlap.fakes import fake_prompts
 from overlap.run.run_inputs import prepare
 from overlap.task import Task
 

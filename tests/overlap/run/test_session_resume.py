@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_parts import fake_prompts
 from journal import essence
 from sessions import Episodic, Generator, Learner, Stage, Verifier, play
 from wide import wide
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory
-from overlap.fakes import fake_prompts
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.checkpoint import complete_checkpoints, path_of
 from overlap.record.json_lines import read_json_lines

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+from fake_parts import fake_prompts
 from sessions import Stage, Tokenizer
 
 import overlap
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core.errors import ConfigError, RunDirError
-from overlap.fakes import fake_prompts
 from overlap.record import ownership
 from overlap.record.run_summary import RunSummary
 from overlap.run import control_socket as ctl

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from virtual_clock import run_virtual
 
-from overlap.core.clock import now, run_virtual
+from overlap.core.clock import now
 from overlap.server.bounded import CANCEL_S, CANCELS, IgnoredCancel, OutOfTime, within
 
 

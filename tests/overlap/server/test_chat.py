@@ -13,7 +13,6 @@ from chats import Letters, Voice, check_books, free, planned, prompt, said, user
 from overlap.core import Request
 from overlap.core.errors import ContextFull, EpisodeOver
 from overlap.server.chat import Budget, Chat
-from overlap.server.episode_tree import Branch
 from overlap.server.template import ChatTemplate
 
 LETTERS = Letters()
@@ -28,36 +27,6 @@ def numbered() -> tuple[Voice, Chat]:
     """A policy that numbers its answers, and a chat with it."""
     voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
     return voice, chat(voice)
-
-
-def words(branch: Branch) -> list[tuple[str, bool]]:
-    """The text behind the prompt, piece by piece, and whether it is trained."""
-    pieces: list[tuple[list[int], bool]] = []
-    for token, own in zip(branch.token_ids, branch.mask, strict=True):
-        if not pieces or pieces[-1][1] != bool(own):
-            pieces.append(([], bool(own)))
-        pieces[-1][0].append(token)
-    return [(LETTERS.decode(ids), own) for ids, own in pieces]
-
-
-async def test_a_second_turn_sees_the_ids_of_the_first_and_only_what_is_new_is_rendered() -> None:
-    voice, own = numbered()
-    first = await own.say([user("one")])
-    await own.say([user("one"), first.message, user("two")])
-    front = voice.sampled[0][0] + voice.sampled[0][1]
-    assert voice.sampled[1][0][: len(front)] == front
-    assert (
-        LETTERS.decode(voice.sampled[1][0][len(front) :])
-        == "\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n"
-    )
-    (branch,) = own.branches()
-    assert words(branch) == [
-        ("answer 1<|im_end|>", True),
-        ("\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n", False),
-        ("answer 2<|im_end|>", True),
-    ]
-    check_books(voice.sampled, own, 2)
-    assert len(own.branches()) == 1
 
 
 @pytest.mark.promise("exact-tokens")
@@ -90,19 +59,8 @@ async def test_another_history_opens_a_branch_and_everything_that_arrived_is_tra
             await own.say([user("in short: one, two")])
     branches = own.branches()
     assert len(branches) == 2
-    assert branches[0].turns[-1] == 2, "the branch of the last turn comes first"
-    check_books(voice.sampled, own, 3)
-
-
-async def test_a_branch_is_trained_from_its_first_own_token_on_and_the_shared_turn_in_the_first_one() -> None:
-    voice, own = numbered()
-    first = await own.say([user("one")])
-    for text in ("left", "right"):
-        await own.say([user("one"), first.message, user(text)])
-    last, other = own.branches()
-    assert [own_ for _, own_ in words(last)] == [True, False, True]
-    assert words(other) == [("answer 2<|im_end|>", True)]
-    assert LETTERS.decode(other.prompt_ids).endswith("left<|im_end|>\n<|im_start|>assistant\n")
+    last = own.episode.turns[-1].token_ids
+    assert branches[0].token_ids[-len(last) :] == last, "the branch of the last turn comes first"
     check_books(voice.sampled, own, 3)
 
 
@@ -170,7 +128,7 @@ async def test_dialogs_of_the_same_words_by_others_or_of_other_calls_are_not_the
 
     own = chat(Voice())
     first = await own.say(asked("a", "b"))
-    found = [(await planned(own, [*asked(*names), first.message, user("on")])).dialog for names in ("ab", "ba")]
+    found = [(await planned(own, [*asked(*names), first.message, user("on")])).wanted.dialog for names in ("ab", "ba")]
     assert [own.episode.match(dialog, "[]") for dialog in found] == [first.turn, None]
 
 

@@ -54,16 +54,6 @@ def test_what_openai_asks_again_when_its_connection_was_cut_is_sampled_once(tmp_
     assert tree(found.chat) == tree(directly(found.bodies[1:], Speaker(*STEPS)))
 
 
-def test_a_client_of_another_route_reads_which_setting_makes_it_use_chat_completions(tmp_path, recording) -> None:
-    pytest.importorskip("openai")
-    found = played(f"{OPENAI} refused", tmp_path, recording, Speaker(*STEPS))
-    responses, completions = json.loads(found.answer)
-    assert "there is no POST /v1/responses, only POST /v1/chat/completions" in responses
-    assert 'set_default_openai_api("chat_completions")' in responses
-    assert "send the prompt as messages" in completions
-    assert found.chat.used.refused == {"route": 2}
-
-
 def bash(command: str) -> str:
     return calls(("bash", {"command": command}))
 
@@ -85,8 +75,8 @@ def test_an_answer_that_mini_swe_agent_forgets_is_learned_from_as_a_branch(tmp_p
     found = played(mini(), tmp_path, recording, Speaker(*words))
     assert found.answer == "7\n"
     assert [turn.parent for turn in found.chat.episode.turns] == [None, 0, 0, 2]
-    assert [branch.turns for branch in found.chat.branches()] == [(0, 2, 3), (0, 1)]
-    assert sum(sum(branch.mask) for branch in found.chat.branches()) == found.chat.sampled
+    assert [branch.turns for branch in found.chat.branches()] == [3, 2]
+    assert sum(branch.trained for branch in found.chat.branches()) == found.chat.sampled
     assert tree(found.chat) == tree(directly(found.bodies, Speaker(*words)))
 
 
@@ -115,7 +105,7 @@ def test_smolagents_runs_to_its_end_and_a_history_that_it_writes_anew_is_a_branc
     assert found.answer == "8"
     assert ("required" in [body.get("tool_choice") for body in found.bodies]) == (how == "calls")
     assert len(found.chat.branches()) == 1 + forks
-    assert sum(sum(branch.mask) for branch in found.chat.branches()) == found.chat.sampled
+    assert sum(branch.trained for branch in found.chat.branches()) == found.chat.sampled
     assert tree(found.chat) == tree(directly(found.bodies, Speaker(*words)))
 
 
@@ -160,7 +150,7 @@ def test_an_agent_framework_runs_to_its_end_and_its_tree_is_exact(tmp_path, reco
     assert len(found.chat.branches()) == branches
     assert not found.chat.refused
     assert found.chat.ignored == ({"tool_choice": 1} if name == "instructor" else {})  # it names the tool to call
-    assert sum(sum(branch.mask) for branch in found.chat.branches()) == found.chat.sampled
+    assert sum(branch.trained for branch in found.chat.branches()) == found.chat.sampled
     assert tree(found.chat) == tree(directly(found.bodies, Speaker(*words)))
 
 

@@ -64,7 +64,7 @@ def test_what_was_left_comes_back_as_forks_and_every_token_counts_once() -> None
         return (await chat.say([user("c")])).text
 
     made = one(rollout, voice=Voice(lambda request: ("x" * request.turn, "stop")))
-    assert [sum(branch.mask) or len(branch.token_ids) for branch in made.branches] == [4, 2, 3]
+    assert [branch.trained or len(branch.token_ids) for branch in made.branches] == [4, 2, 3]
     assert made.sampled == 9
     assert [branch.text for branch in made.branches] == ["xxx", "", ""]
 

@@ -14,11 +14,8 @@ from pooling import family, living
 from overlap.config.fields import Config, VerifyConfig
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
-from overlap.core.errors import RolloutError
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox
-from sandbox.errors import WorkerDied
-from sandbox.session.sessions import ProgramSession
 
 CFG = replace(EPISODES, verify=VerifyConfig(cpu_s=5.0))
 
@@ -56,35 +53,6 @@ def test_an_episode_whose_time_is_over_takes_its_program_along() -> None:
 
     (made,) = rolled(rollout, cfg=replace(CFG, episode=EpisodeConfig(tokens=2000, timeout_s=1.5)))
     assert (made.finish, made.text) == ("length", "yes")
-
-
-def test_what_a_program_does_is_told_and_a_fault_of_ours_has_the_episode_rolled_out_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    execute, begun = ProgramSession.execute, 0
-
-    async def faulty(session: ProgramSession, code: str, **options: Any) -> Any:
-        nonlocal begun
-        begun += 1
-        if begun == 1:
-            raise WorkerDied("the jail failed")
-        return await execute(session, code, **options)
-
-    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        done = await sandbox.execute("import os\nos._exit(3)")
-        return f"{done.ended}: {done.cause}"
-
-    monkeypatch.setattr(ProgramSession, "execute", faulty)
-    assert [made.text for made in rolled(rollout)] == ["killed: it ended itself with exit code 3"]
-    assert begun == 2
-
-
-def test_a_call_that_cannot_be_asked_is_an_error_of_the_task() -> None:
-    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        return str(await sandbox.execute("1", timeout_s=-1))
-
-    with pytest.raises(RolloutError, match=r"Mine\.rollout raised ValueError: timeout_s=-1: must be a positive"):
-        rolled(rollout)
 
 
 def test_an_episode_has_a_workspace_of_its_own_whose_files_stay_until_its_end() -> None:

@@ -67,14 +67,6 @@ async def test_a_text_that_fills_the_context_whatever_its_tokens_are_is_not_rend
     assert tokenizer.threads == []
 
 
-@played(context=10)
-async def test_a_body_that_fills_the_context_whatever_it_says_is_not_read_and_its_client_is_told(s: Session) -> None:
-    length = s.chat.most_bytes + 1
-    assert b"400" in await s.first_line(f"content-length: {length}\r\n")
-    assert s.chat.used.refused == {"context": 1}
-    assert (await s.client.post(CHAT, content=b" " * length)).json()["error"]["code"] == "context_length_exceeded"
-
-
 @pytest.mark.parametrize("body", [b'{"messages": [' + b"[]," * 200_000, b'{"a": "' + b'","' * 300_000, b"{" * 200_000])
 @played()
 async def test_a_body_of_very_many_values_is_refused_before_they_are_read(s: Session, body: bytes) -> None:

@@ -73,7 +73,12 @@ async def test_the_model_is_there_under_any_name(s: Session) -> None:
 
 @pytest.mark.parametrize(
     ("path", "instead"),
-    [("/responses", r'set_default_openai_api\("chat_completions"\)'), ("/completions", "send the prompt as messages")],
+    [
+        ("/responses", r': .*set_default_openai_api\("chat_completions"\)'),
+        ("/completions", ": send the prompt as messages"),
+        ("/models", "$"),
+        ("/sessions/1/reward", "$"),
+    ],
 )
 @played()
 async def test_another_route_of_openai_is_refused_with_what_makes_its_client_use_chat(
@@ -82,7 +87,9 @@ async def test_another_route_of_openai_is_refused_with_what_makes_its_client_use
     got = await s.client.post(path, json={"input": "x", "prompt": "x"})
     error = got.json()["error"]
     assert (got.status_code, error["type"], got.headers["x-should-retry"]) == (404, "not_found_error", "false")
-    assert re.search(rf"no POST /v1{path}, only POST /v1/chat/completions.*: .*{instead}", error["message"])
+    assert re.search(
+        rf"no POST /v1{path}, only POST /v1/chat/completions and GET /v1/models{instead}", error["message"]
+    )
     assert s.chat.used.refused == {"route": 1}
 
 

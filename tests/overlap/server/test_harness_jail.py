@@ -23,7 +23,7 @@ from overlap.config.fields import Config
 from overlap.config.rollout import EpisodeConfig
 from overlap.core import Prompt
 from overlap.core.errors import ConfigError
-from overlap.server.harness_jail import agent_space
+from overlap.server.harness_jail import agent_space, readable_paths
 
 PYTHON = f"{sys.executable} -S"
 CLEAN_S = 30.0
@@ -32,20 +32,6 @@ CLEAN_S = 30.0
 def test_it_speaks_to_the_policy_finds_the_tasks_files_and_leaves_its_answer(tmp_path) -> None:
     made = jailed(tmp_path, f"echo more >> deep/er.txt && {AGENT} writes && printf x > deep/er.txt")
     assert (made.failure, made.text, made.finish, made.turns) == ("", "written: a2", "stop", 2)
-
-
-@pytest.mark.parametrize(
-    ("command", "read"),
-    [
-        ("mkfifo pipe; echo 1 > file", "file=1"),
-        ("ln -s /dev/zero answer.txt; ln -s pipe two; mkfifo pipe", "a2"),
-        ("ln -s /etc/hostname out; echo 1 > file; ln -s file within", "file=1 within=1"),
-        ("truncate -s 200M huge; echo 1 > file; chmod 0 file; chmod 0 . || true", "file=1"),
-        ("rm -rf $PWD/*", "a2"),
-    ],
-)
-def test_what_a_program_leaves_can_be_read_without_an_end_of_its_own(tmp_path, command: str, read: str) -> None:
-    assert jailed(tmp_path, f"{AGENT} ends; {command}", Reading()).text == read
 
 
 HOSTILE = """
@@ -159,7 +145,7 @@ def test_it_reads_what_is_named_as_readable_and_changes_nothing_there(tmp_path) 
     [
         (
             {"jail": {"cpus": 3}},
-            "episode.jail.cpus=3: use readable, and positive numbers of cpu_s, memory_bytes",
+            r"episode.jail.cpus=3: is not a field; did you mean episode.jail.cpu_s",
         ),
         ({"jail": {"processes": 1.5}}, "episode.jail.processes=1.5"),
         (
@@ -198,3 +184,11 @@ def test_nothing_of_it_outlives_a_driver_that_is_killed(tmp_path) -> None:
     until = time.monotonic() + CLEAN_S
     while left := [path.name for path in tmp_path.iterdir() if path.name.startswith("overlap-sandbox-")]:
         assert time.monotonic() < until, left
+
+
+def test_a_python_that_is_older_than_ours_shows_its_directories(tmp_path: Path) -> None:
+    """Before 3.11 it knows no ``-P``."""
+    older = tmp_path / "python3.9"
+    older.write_text(f'#!/bin/sh\ncase "$*" in *-P*) exit 2 ;; esac\nexec {sys.executable} "$@"\n')
+    older.chmod(0o755)
+    assert sys.prefix in readable_paths(f"{older} -c pass", ())

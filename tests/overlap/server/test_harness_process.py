@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from overlap.core.errors import RolloutError
 from overlap.process.process_tree import identify
 from overlap.server import harness_process
-from overlap.server.harness_process import HarnessProcess
+from overlap.server.harness_process import run_agent
 
 
 async def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,20 +18,10 @@ async def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monke
     tried = []
     monkeypatch.setattr(harness_process, "END_S", 0.1)
     monkeypatch.setattr(harness_process, "NAMED", 1)
-    made = HarnessProcess(["true"], tmp_path, {})
-    await made.ended.wait()
     lives = identify(1)
     assert lives is not None
     monkeypatch.setattr(harness_process.process_tree, "marked", lambda mark: [lives] * 3)
     monkeypatch.setattr(harness_process.process_tree, "kill_tree", lambda pids, *given, **more: tried.append(pids))
     with pytest.raises(RolloutError, match=r"still run after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
-        await made.close()
+        await run_agent(["true"], tmp_path, {}, asyncio.Event(), 1.0)
     assert len(tried) > 1
-
-
-async def test_a_program_is_closed_with_what_left_its_session(tmp_path: Path) -> None:
-    made = HarnessProcess(["/bin/sh", "-c", "setsid sleep 300 & sleep 300 & exit 3"], tmp_path, {})
-    await made.ended.wait()
-    await made.close()
-    assert made.code == 3
-    assert harness_process.process_tree.marked(f"{harness_process.LIFE}={made._mark}") == []

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from chats import EPISODES, Letters, Voice, one, prompt, rolling, user
+from chats import Letters, Voice, one, prompt, rolling, user
 
-from overlap.config.rollout import EpisodeConfig
 from overlap.core import Request, Trajectory
 from overlap.core.errors import EpisodeError, EpisodeOver, RolloutError
 from overlap.server import chat as chat_
@@ -107,20 +105,6 @@ def test_who_asks_on_whatever_the_answer_leaves_the_loop_to_others_and_is_told(m
     with pytest.raises(RolloutError, match=r"100 turns were refused, the last one so: .* its 16 turns \(episode.turns"):
         one(rollout)
     assert len(seen) >= chat_.REFUSALS - 1, "the others went on between any two refusals"
-
-
-def test_a_rollout_that_catches_its_cancellation_is_truncated_all_the_same() -> None:
-    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
-        await chat.say([user("a")])
-        try:
-            await asyncio.sleep(100.0)
-        except asyncio.CancelledError:
-            with pytest.raises(EpisodeError, match=r"its 0.5 s are up \(episode.timeout_s\)"):
-                await chat.say([user("b")])
-        return "late"
-
-    made = one(rollout, cfg=replace(EPISODES, episode=EpisodeConfig(timeout_s=0.5, tokens=2000)))
-    assert (made.finish, made.text) == ("length", "yes")
 
 
 class Slow(Voice):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from verifying import Judged, StandIn, config, hanging, judgement, says, trajectory
 
-from overlap.verify.guarded_pool import ClusterFigures, job_limit_s
+from overlap.verify.guarded_pool import ClusterFigures
 from overlap.verify.verifier import SandboxVerifier
-from sandbox.core.nouns import Case, Judgement, Program, Verdict
-from sandbox.core.problem import Problem
+from sandbox.core.nouns import Judgement, Program, Verdict
 from sandbox.errors import WorkerDied
-from sandbox.pool.schedule import longest_s
 
 
 @pytest.mark.promise("deadlines")
@@ -38,12 +35,6 @@ async def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_l
     assert [s.reward for s in scored] == [1.0] * 3
     await verifier.close()
     assert hung.returncode == -signal.SIGKILL
-
-
-def test_a_job_is_waited_for_longer_than_the_sandbox_itself_waits() -> None:
-    plain = Problem("p", "stdio", (Case("", "1"),))
-    many = replace(plain, compare="checker", checker=Program("1"), convention="kattis", passes=7)
-    assert all(job_limit_s(problem) > longest_s(problem) for problem in (plain, many))
 
 
 class OverNodes(StandIn):

@@ -39,7 +39,7 @@ async def test_a_worker_that_is_slow_to_start_masks_the_sample_and_blames_no_rew
         scored = await verifier.score(trajectory("x"))
         late = "the reward worker did not start, and load the task, within 0.05 s"
         assert (scored.reward, scored.failure) == (None, late)
-        with pytest.raises(VerifierError, match=f"no reward can be computed: {late}"):
+        with pytest.raises(VerifierError, match=late):
             await verifier.start()
         assert verifier.pids() == ()
     assert told == []

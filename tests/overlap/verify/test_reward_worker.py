@@ -20,12 +20,12 @@ from verifying import SOON_S, Worked, config, gone, score, trajectory
 
 from overlap.core import Prompt, Scored
 from overlap.core.errors import ConfigError, VerifierError
+from overlap.core.user_code import RewardFault
 from overlap.process import process_tree
 from overlap.task import Task
-from overlap.verify import prompt_transfer, reward_worker
+from overlap.verify import reward_pool, reward_worker
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
-from overlap.verify.user_fault import RewardFault
 from overlap.verify.verifier import SandboxVerifier
 
 
@@ -141,11 +141,11 @@ class Sized(Worked):
         return float(len(prompt.data.text))
 
 
-@pytest.mark.parametrize(("kept", "sent", "loaded"), [(64 << 20, 2, 2), (1, 5, 5)])
-async def test_a_prompt_crosses_to_a_worker_once_however_many_its_samples(
-    kept: int, sent: int, loaded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kept", "sent"), [(64 << 20, 2), (1, 7)])
+async def test_a_prompt_is_dumped_once_for_its_samples_and_loaded_once_for_those_in_a_row(
+    kept: int, sent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt_transfer, "KEPT_BYTES_MAX", kept)
+    monkeypatch.setattr(reward_pool, "PROMPTS_BYTES_MAX", kept)
     small, large = (
         Prompt(name, (), data=Weighed(tmp_path, size)) for name, size in (("small", 10), ("large", 5 << 20))
     )
@@ -155,7 +155,7 @@ async def test_a_prompt_crosses_to_a_worker_once_however_many_its_samples(
         got = [(await pool.reward(prompt, "x")).value for prompt in asked]
         assert got == [len(prompt.data.text) for prompt in asked]
     names = [name.partition("-")[0] for name in os.listdir(tmp_path)]
-    assert (names.count("sent"), names.count("loaded")) == (sent, loaded)
+    assert (names.count("sent"), names.count("loaded")) == (sent, 5)
 
 
 async def test_a_prompt_that_cannot_be_sent_or_loaded_is_the_users_error_and_costs_no_worker() -> None:

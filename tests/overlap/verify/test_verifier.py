@@ -160,8 +160,8 @@ class Odd(Judged):
 REWARDS = [
     (math.nan, "nan;"),
     (-math.inf, "-inf;"),
-    (Fraction(10**400), "inf;"),
-    (-1e300, "-1e.300; return a number of at most"),
+    (Fraction(10**400), "10000"),
+    (-1e300, "-1e.300; return a finite number, of at most 1e.24,"),
     ("1", "'1' of type str;"),
     ([1.0], ".1.0. of type list;"),
 ]

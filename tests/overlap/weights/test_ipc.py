@@ -125,13 +125,13 @@ def test_the_whole_policy_goes_through_one_buffer_no_smaller_than_a_tensor_and_n
     monkeypatch.setattr(ipc, "CHUNK_BYTES", limit)
     model, gpu, sender = sender_to
     for version in range(2):
-        assert sender.prepare(full_tensors(model, 2), version) == {"init": {"packed": True}}
+        assert sender.prepare(full_tensors(model, 2)) == {"init": {"packed": True}}
         sender.chunk(True)  # of another engine, which has gone: all begins anew
         found, most = sent(sender, gpu)
         assert equal(found, model)
         assert most == size
         gpu.commit()
-        sender.retire({})
+        sender.retire()
         assert gpu.held == 0
         with torch.no_grad():
             model[0].weight.fill_(float(version))
@@ -139,25 +139,17 @@ def test_the_whole_policy_goes_through_one_buffer_no_smaller_than_a_tensor_and_n
 
 def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(sender_to):
     model, gpu, sender = sender_to
-    sender.prepare(full_tensors(model, 2), 1)
+    sender.prepare(full_tensors(model, 2))
     assert sender.chunk(True) is not None
-    sender.prepare(full_tensors(model, 2), 1)  # nobody has retired it
+    sender.prepare(full_tensors(model, 2))  # nobody has retired it
     assert gpu.held == 0
     assert sender.chunk(True) is not None
-    sender.retire({}, loaded=False)
+    sender.retire(loaded=False)
     assert gpu.held == 0
     with pytest.raises(LearnerError, match="nothing was prepared"):
         sender.chunk(False)
-    sender.prepare(full_tensors(model, 2), 2)
+    sender.prepare(full_tensors(model, 2))
     assert equal(sent(sender, gpu)[0], model)
-
-
-def test_what_has_been_sent_to_its_end_is_let_go_at_once(sender_to):
-    model, gpu, sender = sender_to
-    sender.prepare(full_tensors(model, 2), 1)
-    while sender.chunk(not gpu.buffers) is not None:
-        assert gpu.held == 64
-    assert gpu.held == 0
 
 
 def test_a_pass_that_is_broken_off_gives_up_what_it_had_gathered(sender_to):
@@ -173,7 +165,7 @@ def test_a_pass_that_is_broken_off_gives_up_what_it_had_gathered(sender_to):
             finally:
                 ended.append(True)
 
-    sender.prepare(Gathered(), 1)
+    sender.prepare(Gathered())
     sender.chunk(True)
     assert ended == []
     sender.close()
@@ -192,7 +184,7 @@ def test_a_chunk_has_the_handles_of_all_gpus_and_serves_every_engine(monkeypatch
     monkeypatch.setattr(ipc.dist, "get_world_size", lambda: 2)
     monkeypatch.setattr(ipc.dist, "all_gather_object", gather)
     for sender in senders:
-        sender.prepare(full_tensors(model, 2), 1)
+        sender.prepare(full_tensors(model, 2))
     told = [sender.chunk(True) for sender in senders]
     assert told[1] == {}
     assert equal(gpus[0].read(told[0]), model)
@@ -209,7 +201,7 @@ def test_a_rank_whose_gpu_has_no_engine_exports_nothing_and_gathers_with_the_oth
             patch.setattr(ipc, "CHUNK_BYTES", limit)
             reader = IpcSender(0, Gpu("GPU-1"))
             for sender in (reader, silent):
-                sender.prepare(full_tensors(model, 2), 1)
+                sender.prepare(full_tensors(model, 2))
             took = [(reader.chunk(not n) is None, silent.chunk(not n) is None) for n in range(chunks + 1)]
         assert took == [(False, False)] * chunks + [(True, True)]
     assert gpu.buffers == []
@@ -219,7 +211,7 @@ def test_where_only_the_first_rank_is_unread_it_still_says_what_the_chunks_hold(
     monkeypatch.setattr(ipc, "CHUNK_BYTES", 64)
     model, told = module(), []
     for sender in (IpcSender(0, Gpu()), IpcSender(0, Gpu(), read=False)):
-        sender.prepare(full_tensors(model, 2), 1)
+        sender.prepare(full_tensors(model, 2))
         told.append([chunk for n in range(5) if (chunk := sender.chunk(not n)) is not None])
     for read, unread in zip(*told, strict=True):
         assert pickle.loads(base64.b64decode(unread.pop("handles"))) == {}

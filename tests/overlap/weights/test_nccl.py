@@ -51,11 +51,11 @@ def trainers(monkeypatch):
 
 
 def test_a_group_that_is_met_once_serves_every_version(trainers):
-    sender, infos, versions = NcclSender(0, 2, "127.0.0.1", 0), [], [full_tensors(module(), 2) for _ in range(3)]
-    for version, tensors in enumerate(versions):
-        infos.append(sender.prepare(tensors, version))
-        sender.transmit(infos[-1])
-        sender.retire(infos[-1])
+    sender, infos, versions = NcclSender(0, 2, "127.0.0.1"), [], [full_tensors(module(), 2) for _ in range(3)]
+    for tensors in versions:
+        infos.append(sender.prepare(tensors))
+        sender.transmit()
+        sender.retire()
     assert [info["init"]["master_port"] for info in infos] == [5000] * 3
     assert [one.tensors for one in trainers.all] == [versions]
     sender.close()
@@ -65,14 +65,14 @@ def test_a_group_that_is_met_once_serves_every_version(trainers):
 
 def test_after_a_broadcast_that_failed_another_group_is_met(trainers):
     trainers.failures.append("link down")
-    sender = NcclSender(0, 2, "127.0.0.1", 0)
-    first = sender.prepare(full_tensors(module(), 2), 1)
+    sender = NcclSender(0, 2, "127.0.0.1")
+    sender.prepare(full_tensors(module(), 2))
     with pytest.raises(RuntimeError, match="link down"):
-        sender.transmit(first)
+        sender.transmit()
     assert trainers.all[0].ended == 1  # it holds up nobody who still waits in it
-    sender.retire(first, loaded=False)
-    again = sender.prepare(full_tensors(module(), 2), 1)
-    sender.transmit(again)
+    sender.retire(loaded=False)
+    again = sender.prepare(full_tensors(module(), 2))
+    sender.transmit()
     assert [one.meeting.master_port for one in trainers.all] == [5000, 5001]
     assert again["init"]["master_port"] == 5001
     assert [one.ended for one in trainers.all] == [1, 0]
@@ -93,20 +93,20 @@ def test_of_more_than_two_ranks_those_behind_the_first_gather_and_join_no_group(
         raise AssertionError("it joined a group")
 
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", joined)
-    sender, whole = NcclSender(rank, 2, "127.0.0.1", 0), module()
-    for version in (1, 2):
-        assert sender.prepare(Gathers(list(whole.named_parameters()), 2), version) == {}
-        sender.transmit({})
-        sender.retire({})
+    sender, whole = NcclSender(rank, 2, "127.0.0.1"), module()
+    for _ in range(2):
+        assert sender.prepare(Gathers(list(whole.named_parameters()), 2)) == {}
+        sender.transmit()
+        sender.retire()
     assert Gathers.passes == 2
     sender.close()
 
 
 def test_after_an_engine_that_did_not_load_another_group_is_met(trainers):
-    sender = NcclSender(0, 2, "127.0.0.1", 0)
+    sender = NcclSender(0, 2, "127.0.0.1")
     for port, loaded in ((5000, False), (5001, True), (5001, True)):
-        info = sender.prepare(full_tensors(module(), 2), 1)
+        info = sender.prepare(full_tensors(module(), 2))
         assert info["init"]["master_port"] == port
-        sender.transmit(info)
-        sender.retire(info, loaded=loaded)
+        sender.transmit()
+        sender.retire(loaded=loaded)
     assert [len(one.tensors) for one in trainers.all] == [1, 2]

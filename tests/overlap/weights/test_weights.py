@@ -56,7 +56,7 @@ def test_weights_are_published_through_memory_in_a_process_that_has_no_engine():
         "import torch, overlap.learner.commands\n"
         "from overlap.weights.full import full_tensors; from overlap.weights.shm import open_sender\n"
         "sender = open_sender('shm', rank=0)\n"
-        "print(sender.prepare(full_tensors(torch.nn.Linear(2, 2), 0), 1)['tensors'][0][0])\n"
+        "print(sender.prepare(full_tensors(torch.nn.Linear(2, 2), 0))['tensors'][0][0])\n"
         "sender.close()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
@@ -68,7 +68,7 @@ def test_weights_are_published_through_memory_in_a_process_that_has_no_engine():
 def test_every_tensor_arrives_as_it_was(sender, dtype):
     module = Tied(dtype)
     tensors = full_tensors(module, 2)
-    found = received(sender.prepare(tensors, 1))
+    found = received(sender.prepare(tensors))
     assert list(found) == ["embed.weight", "layer.weight", "layer.bias"]
     for name, parameter in module.named_parameters():
         assert torch.equal(found[name], parameter)
@@ -81,7 +81,7 @@ def test_every_tensor_arrives_as_it_was(sender, dtype):
 def test_closing_leaves_no_descriptor_and_nothing_in_dev_shm():
     fds, shm = open_fds(), sorted(os.listdir("/dev/shm"))
     sender = open_sender("shm", rank=0)
-    info = sender.prepare(full_tensors(Tied(), 1), 1)
+    info = sender.prepare(full_tensors(Tied(), 1))
     assert sorted(os.listdir("/dev/shm")) == shm
     sender.close()
     sender.close()
@@ -90,11 +90,11 @@ def test_closing_leaves_no_descriptor_and_nothing_in_dev_shm():
 
 
 def test_tensors_that_changed_since_the_last_version_are_refused(sender):
-    sender.prepare(full_tensors(Tied(), 1), 1)
+    sender.prepare(full_tensors(Tied(), 1))
     with pytest.raises(LearnerError, match=r"layer\.weight is missing"):
-        sender.prepare(full_tensors(torch.nn.ModuleDict({"embed": Tied().embed}), 1), 2)
+        sender.prepare(full_tensors(torch.nn.ModuleDict({"embed": Tied().embed}), 1))
     with pytest.raises(LearnerError, match=r"came where embed\.weight was sent before"):
-        sender.prepare(full_tensors(Tied(torch.float32), 1), 2)
+        sender.prepare(full_tensors(Tied(torch.float32), 1))
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def sharded(module):
 def test_under_zero_3_shards_are_gathered_bucket_by_bucket(sender, gathers, monkeypatch):
     monkeypatch.setattr(weights, "BUCKET_BYTES", 80)
     module = sharded(Tied(torch.float32))  # 140, 60 and 12 bytes
-    found = received(sender.prepare(full_tensors(module, 3), 1))
+    found = received(sender.prepare(full_tensors(module, 3)))
     assert gathers == [1, 2]
     for name, p in module.named_parameters():
         assert torch.equal(found[name], p.full)
@@ -144,7 +144,7 @@ def test_an_adapter_is_gathered_with_its_weight_and_comes_in_it(sender, gathers,
     sharded(module)
     monkeypatch.setattr(weights, "BUCKET_BYTES", 96 + 32 + 48)  # the first weight with its adapter
     tensors = full_tensors(module, 3, adapters)
-    found = received(sender.prepare(tensors, 1))
+    found = received(sender.prepare(tensors))
     assert list(found) == ["layer.weight", "layer.bias", "last.weight"]
     assert gathers == [3, 2]
     base = module.layer.base_layer
@@ -158,6 +158,6 @@ def test_an_adapter_is_gathered_with_its_weight_and_comes_in_it(sender, gathers,
 
 def test_other_ranks_gather_too_and_send_nothing(gathers):
     sender = open_sender("shm", rank=1)
-    assert sender.prepare(full_tensors(sharded(Tied(torch.float32)), 3), 1) == {}
+    assert sender.prepare(full_tensors(sharded(Tied(torch.float32)), 3)) == {}
     assert gathers == [3]
     sender.close()

@@ -65,6 +65,7 @@ TABLE = [
     (EXACT, "9007199254740993", "9007199254740992", False),
     (EXACT, "1e999999999999999999999", "1", False),
     ("kattis(float_absolute_tolerance 0.5)", "1001", "1000", False),
+    ("kattis(float_relative_tolerance 100)", "9e999999999999999999", "-9e999999999999999999", False),
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
+from sandbox.core.asserts import says_nothing
 from sandbox.core.nouns import CaseResult
 from sandbox.errors import WorkerDied, from_wire, to_wire
 
@@ -110,14 +111,9 @@ def test_a_problem_and_a_program_are_judged_as_they_stand_in_a_file(program: Any
     assert sandbox.judge(SUM, program).verdict == "AC"
 
 
-def test_the_wall_limit_follows_the_cpu_limit() -> None:
-    assert Limits(cpu_s=2).wall_limit_s == 8
-    assert Limits(cpu_s=2, wall_s=3).wall_limit_s == 3
-
-
-def test_without_a_limit_for_files_they_may_be_as_long_as_an_output() -> None:
-    sizes = [Limits(output_bytes=size << 20).file_limit_bytes >> 20 for size in (1, 64, 90)]
-    assert sizes == [64, 64, 90]
+def test_limits_of_wall_time_and_of_files_follow_those_of_cpu_time_and_of_the_output() -> None:
+    assert (Limits(cpu_s=2).wall_limit_s, Limits(cpu_s=2, wall_s=3).wall_limit_s) == (8, 3)
+    assert [Limits(output_bytes=size << 20).file_limit_bytes >> 20 for size in (1, 64, 90)] == [64, 64, 90]
 
 
 @pytest.mark.parametrize(
@@ -165,3 +161,29 @@ def test_importing_the_package_takes_neither_long_nor_asyncio() -> None:
     seconds, heavy = done.stdout.split()
     assert heavy == "False"
     assert float(seconds) < 1.0  # about 0.03; the bound only catches a heavy import
+
+
+# --- asserts that say nothing are found in linear time ----------------------------------------------------------------
+
+
+def steps(count: int) -> int:
+    """Steps that it takes to read so many functions, each of which calls the next one; the last one asserts."""
+    text = "a0()\n" + "".join(f"def a{n}(): a{n + 1}()\n" for n in range(count)) + f"def a{count}(): assert f(1)\n"
+    seen = 0
+
+    def counted(*_: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        return counted
+
+    before = sys.gettrace()
+    sys.settrace(counted)
+    try:
+        assert says_nothing(text, "f") == ""
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+def test_many_functions_are_read_in_steps_that_grow_with_their_number() -> None:
+    assert steps(600) < 2.2 * steps(300)

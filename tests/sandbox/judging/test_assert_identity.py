@@ -35,24 +35,17 @@ SHARED = [  # a right program and a test about values: never weak
     (LCA, TREE + "got = f(root, p, q)\ngot.val = 7\nassert root.val == 7 and root.left.val == 5"),
     (LCA, TREE + "f(root, p, p).val = 8\nassert p.val == 8 and q.val == 5 and root.left.left.val == 8"),
     (MEETS, "c = ListNode(1)\na, b = ListNode(1, c), ListNode(1, c)\nf(a, b).val = 9\nassert (a.val, c.val) == (1, 9)"),
-    (MEETS, "a, b = ListNode(1), ListNode(1)\nassert f(a, b) is None and f(a, a).val == 1"),
     (RING, "a = ListNode(1)\na.next = ListNode(2, a)\nf(a).val = 3\nassert a.val == 3\nassert f(a.next).val == 2"),
     ("def f(n):\n  seen = {}\n  def go(n):\n    if n in seen: return seen[n]\n    seen[n] = c = Node(n.val)\n"
      "    c.to = [go(m) for m in n.to]\n    return c\n  return go(n)",
      "a, b = Node(1), Node(2)\na.to, b.to = [b], [a]\nc = f(a)\nc.to[0].to[0].val = 5\n"
      "assert (c.val, a.val) == (5, 1)"),
-    ("def f(x): return [x, x]", "a = []\nb, c = f(a)\nb.append(1)\nassert (a, c) == ([1], [1])"),
-    ("def f(x): return [[0] * 2] * 2", "g = f(1)\ng[0][0] = 1\nassert g[1][0] == 1"),
     (KEEPS, "a = [1]\ns = S(a)\ns.get().append(3)\nassert s.get() == [1, 3] == a"),
-    (KEEPS, "s = S([1])\nb = s.get()\ns.add(2)\nassert b == [1, 2]\nb.clear()\nassert s.get() == []"),
     (KEEPS, "h = ListNode(1)\ns = S([h])\ns.get()[0].val = 4\nassert h.val == 4"),
     (KEEPS, "from collections import deque\na = deque([1])\ns = S(a)\ns.add(2)\nassert a.pop() == 2\n"
      "assert len(s.get()) == 1"),
     (KEEPS, "from collections import defaultdict\nd = defaultdict(list)\ns = S(d)\nd[3].append(1)\n"
      "assert s.get() == {3: [1]}"),
-    ("memo = {}\ndef f(n):\n  if n not in memo: memo[n] = [n]\n  return memo[n]",
-     "f(1).append(2)\nassert f(1) == [1, 2] and f(2) == [2]"),
-    ("def f(a, b): a.append(1); return b", "a = []\nassert f(a, a) == [1] == a"),
     ("def f(a): a.append(a)", "a = []\nf(a)\nassert len(a) == 1 == len(a[0])"),
     ("def f(a, x=[]): x.append(a); return x", "assert f(1) == [1]\nb = f(2)\nassert f(3) == [1, 2, 3] == b"),
     ("def f(a):\n  a.append(1)\n  raise ValueError('x')",
@@ -62,13 +55,9 @@ SHARED = [  # a right program and a test about values: never weak
     ("def f(n): return n * [[]]", "a = f(300)\na[7].append(1)\nassert a[299] == [1]"),
     ("def f(n):\n  a = []\n  for _ in range(n): a = [a]\n  return a",
      "a = f(500)\nfor _ in range(500): a = a[0]\nassert a == []"),
-    ("def f(n): return TreeNode(n, TreeNode(1))",
-     "t = f(3)\nwhile t.left: t = t.left\nassert t.val == 1 and t.next is None"),
     ("class L:\n  def __init__(s, a):\n    s.head = None\n    for v in a: s.head = N(v, s.head)\n"
      "class N:\n  def __init__(s, v, n): s.v, s.n = v, n", "n, t = L([1, 2]).head, 0\nwhile n: t, n = t + n.v, n.n\n"
      "assert t == 3"),
-    ("from datetime import date, timedelta\ndef f(d): return d + timedelta(1)",
-     "import datetime\nassert f(datetime.date(2020, 2, 29)) == datetime.date(2020, 3, 1)"),
     ("import datetime\ndef f(d): return [d - d, d.replace(year=1999)]",
      "from datetime import datetime, timedelta\n"
      "assert f(datetime(2020, 1, 2)) == [timedelta(0), datetime(1999, 1, 2)]"),
@@ -85,15 +74,12 @@ def test_what_is_shared_is_one_object_on_both_sides(judge: Judge, source: str, t
 
 ALIASED = [  # programs that copy or share where they should not, and tests that see it
     (KEEPS.replace("s.a = a", "s.a = list(a)"), "a = [1]\ns = S(a)\na.append(2)\nassert s.get() == [1, 2]"),
-    (KEEPS, "a = [1]\ns = S(a)\na.append(2)\nassert s.get() == [1]"),
     (KEEPS, "s = S([1])\ns.get().append(2)\nassert s.get() == [1]"),
     ("def f(x): return x", "a = [1]\nb = f(a)\nb.append(2)\nassert a == [1]"),
-    ("def f(x): return x", "a = ListNode(1)\nb = f(a)\nb.val = 2\nassert a.val == 1"),
     ("def f(x): return x", "import copy\na = ListNode(1)\nfor b in [f(a)]: assert b is not a"),
     ("def f(x): return list(x)", "a = [1]\nfor b in [f(a)]: assert b is a"),
     ("def f(x): return x[:]", "a = [[1]]\nb = f(a)\nb[0].append(2)\nassert a == [[1]]"),
     ("def f(n): return [[0] * 2] * 2", "g = f(1)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]"),
-    ("memo = {}\ndef f(n): return memo.setdefault(n, [n])", "f(1).append(2)\nassert f(1) == [1]"),
     ("def f(a, x=[]): x.append(a); return x", "a = f(1)\nf(2)\nassert a == [1]"),
     (LCA.replace("root is p", "root.val == p.val"), TREE + "f(root, p, p).val = 8\nassert root.val == 5"),
 ]  # fmt: skip

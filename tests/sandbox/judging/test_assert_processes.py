@@ -130,23 +130,17 @@ def test_state_that_a_test_does_not_see_is_not_weak(judge: Judge, source: str, t
 
 OPERATORS = [
     ("V(1, 2) + V(3, 4) == V(4, 6)", "V(1, 2) + V(3, 4) == V(4, 7)"),
-    ("(V(1, 2) + V(3, 4)).a == [4, 6]", "(V(1, 2) + V(3, 4)).a == [4, 7]"),
     ("(V(1) << 2).a == [4]", "(V(1) << 2).a == [5]"),
     ("divmod(V(7), 2) == (3, 1)", "divmod(V(7), 2) == (3, 2)"),
     ("(~V(1, 2)).a == [2, 1]", "(~V(1, 2)).a == [1, 2]"),
-    ("V(1) != V(2)", "V(1) != V(1)"),
     ("sorted([V(2), V(1)])[0].a == [1]", "sorted([V(2), V(1)])[0].a == [2]"),
     ("len({V(1), V(1)}) == 1", "len({V(1), V(1)}) == 2"),
     ("V(1, 2)[1] == 2", "V(1, 2)[1] == 1"),
     ("2 in V(1, 2)", "3 in V(1, 2)"),
     ("bool(V(1)) and not V(0)", "bool(V(0))"),
-    ("abs(V(3, 4)) == 5", "abs(V(3, 4)) == 6"),
-    ("str(V(1)) == '<[1]>'", "str(V(1)) == '<1>'"),
     ("f'{V(1)}' == '<[1]>'", "f'{V(1)}' == '<1>'"),
     ("isinstance(V(1), V)", "not isinstance(V(1), V)"),
-    ("V(1) in [V(1)]", "V(1) in [V(2)]"),
     ("V(1) is not None", "V(1) is None"),
-    ("type(V(1)).__name__ == 'V'", "type(V(1)).__name__ == 'W'"),
     ("callable(V)", "not callable(V)"),
 ]
 
@@ -161,14 +155,6 @@ def test_objects_that_a_test_makes_have_operators_of_their_own(
         assert not holds(ABOVE, VECTOR, shape.format(wrong))
         assert asserts(tiered_judge, VECTOR, shape.format(right), fn_name=fn_name).verdict is Verdict.AC
         assert asserts(tiered_judge, VECTOR, shape.format(wrong), fn_name=fn_name).verdict is not Verdict.AC
-
-
-@pytest.mark.parametrize(
-    "test", ["v = V(1, 2)\ndel v[0]\nassert v.a == [2]", "v = V(1)\ndel v.first\nassert v.a == []"]
-)
-def test_items_and_attributes_can_be_deleted(judge: Judge, test: str) -> None:
-    done = asserts(judge, VECTOR, test, fn_name="V")
-    assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 
 def test_what_a_method_returns_is_not_an_object_that_the_test_makes(judge: Judge) -> None:
@@ -211,6 +197,8 @@ def test_an_object_has_the_protocols_that_it_has(judge: Judge, value: str, test:
 
 
 CARRIED = [
+    (VECTOR, "v = V(1, 2)\ndel v[0]\nassert v.a == [2]"),
+    (VECTOR, "v = V(1)\ndel v.first\nassert v.a == []"),
     ("def f(n): return G(frozenset({P(1), P(2)}))", "assert f(1) == G(frozenset({P(2), P(1)}))"),
     ("def f(n): return G((frozenset({P(1)}), G(frozenset({G(frozenset({P(4)}))}))))",
      "assert f(1).items[1] == G(frozenset({G(frozenset({P(4)}))}))"),
@@ -234,7 +222,7 @@ CARRIED = [
 def test_a_value_crosses_as_what_it_is(judge: Judge, source: str, test: str) -> None:
     test = f"for k in (1,): pass\n{test}"
     assert holds(ABOVE, source, test)
-    done = asserts(judge, source, test, preamble=ABOVE, fn_name="f")
+    done = asserts(judge, source, test, preamble=ABOVE, fn_name="V" if source is VECTOR else "f")
     assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 

@@ -53,6 +53,23 @@ HONEST = [
     ("def stack():\n  class S:\n    d = []\n    def push(s, k): s.d.append(k)\n    def pop(s): return s.d.pop()\n"
      "  return S()",
      "s = stack()\ns.push(2)\nassert s.pop() == 2"),
+    ("def f(x): return x", "for kind in (int, len, ValueError): assert f(kind) == kind"),
+    ("def f(x): return lambda y: x(y)", "for kind in (str, repr): assert f(kind)(3) == '3'"),
+    ("def f(x): return lambda h, y: h(y)", "for kind in (str, repr): assert f(3)(kind, 3) == '3'"),
+    ("def f(x): raise StopIteration", "try: f(1)\nexcept StopIteration: pass\nelse: assert False"),
+    ("def f(x): assert False", "for x in (1, 2):\n  try: f(x)\n  except AssertionError: continue\n  assert False"),
+    ("def f(x): [][x]", "def g():\n  try: f(1)\n  except IndexError: return 5\nassert g() == 5"),
+    ("def f(x): [][x]",
+     "def g():\n  try: f(1)\n  finally: pass\ntry: g()\nexcept IndexError: pass\nelse: assert False"),
+    ("def f(x): [][x]", "try: f(1)\nexcept IndexError as e: g = e\nassert isinstance(g, LookupError)"),
+    ("def f(x): return iter([x])", "assert [*f(3)] == [3] and next(f(3), 4) == 3"),
+    ("def f(x): return type('R', (), {'__getitem__': lambda s, k: [x][k]})()", "assert [y for y in f(3)] == [3]"),
+    ("def f(x): return type('R', (), {'__iter__': lambda s: iter([x])})()", "for x in (3,): assert list(f(x)) == [x]"),
+    ("def f(x): return type('R', (), {'y': x})()", "assert not hasattr(f(3), 'z') and f(3).y == 3"),
+    *(("def f(x): [][x]", f"import contextlib, unittest\n{how}\nassert True") for how in (
+        "with unittest.TestCase().assertRaises(IndexError): f(1)", "unittest.TestCase().assertRaises(IndexError, f, 1)",
+        "with contextlib.suppress(IndexError): f(1)",
+    )),
 ]  # fmt: skip
 
 
@@ -295,35 +312,6 @@ def test_what_a_program_raises_does_not_end_a_loop_of_the_tests(judge: Judge, te
         assert asserts(judge, source, test, fn_name=fn_name).verdict is Verdict.RE
 
 
-@pytest.mark.parametrize(
-    ("body", "test"),
-    [
-        ("return x", "for kind in (int, len, ValueError): assert f(kind) == kind"),
-        ("return lambda y: x(y)", "for kind in (str, repr): assert f(kind)(3) == '3'"),
-        ("return lambda h, y: h(y)", "for kind in (str, repr): assert f(3)(kind, 3) == '3'"),
-        ("raise StopIteration", "try: f(1)\nexcept StopIteration: pass\nelse: assert False"),
-        ("assert False", "for x in (1, 2):\n  try: f(x)\n  except AssertionError: continue\n  assert False"),
-        ("[][x]", "def g():\n  try: f(1)\n  except IndexError: return 5\nassert g() == 5"),
-        ("[][x]", "def g():\n  try: f(1)\n  finally: pass\ntry: g()\nexcept IndexError: pass\nelse: assert False"),
-        ("[][x]", "try: f(1)\nexcept IndexError as e: g = e\nassert isinstance(g, LookupError)"),
-        ("return iter([x])", "assert [*f(3)] == [3] and next(f(3), 4) == 3"),
-        ("return type('R', (), {'__getitem__': lambda s, k: [x][k]})()", "assert [y for y in f(3)] == [3]"),
-        ("return type('R', (), {'__iter__': lambda s: iter([x])})()", "for x in (3,): assert list(f(x)) == [x]"),
-        ("return type('R', (), {'y': x})()", "assert not hasattr(f(3), 'z') and f(3).y == 3"),
-    ],
-)
-def test_what_a_test_expects_of_functions_types_errors_and_objects_crosses(judge: Judge, body: str, test: str) -> None:
-    done = asserts(judge, f"def f(x): {body}", test, fn_name="f")
-    assert (done.verdict, done.weak) == (Verdict.AC, False)
-
-
-@pytest.mark.parametrize("how", ["with unittest.TestCase().assertRaises(IndexError): f(1)",
-                                 "unittest.TestCase().assertRaises(IndexError, f, 1)",
-                                 "with contextlib.suppress(IndexError): f(1)"])  # fmt: skip
-def test_what_a_test_expects_by_assert_raises_may_be_raised(judge: Judge, how: str) -> None:
-    assert asserts(judge, "def f(x): [][x]", f"import contextlib, unittest\n{how}\nassert True").verdict is Verdict.AC
-
-
 PEEK = """
 import gc, os, sys
 def f(x):
@@ -357,13 +345,10 @@ def test_the_answers_of_a_test_are_not_where_the_program_is(judge: Judge, test: 
 
 VALUES = [
     ("def f(): return (i for i in range(3))", "assert list(f()) == [0, 1, 2]", "assert f() == [0, 1, 2]"),
-    ("def f(): return map(int, '12')", "assert sorted(f()) == [1, 2]", "assert sum(f()) == 4"),
     ("def f(): return {3, 4}", "assert f() == {4, 3}", "assert f() == [3, 4]"),
-    ("def f(): return {'a': 1}.keys()", "assert f() == {'a'}", "assert list(f()) == ['b']"),
     ("def f(): return {'a': 1}.items()", "assert sorted(f()) == [('a', 1)]", "assert len(f()) == 2"),
     ("def f(): return reversed([1, 2])", "assert list(f()) == [2, 1]", "assert tuple(f()) == (1, 2)"),
     ("def f(): return range(3)", "assert list(f()) == [0, 1, 2]", "assert f() == [0, 1, 2]"),
-    ("from fractions import Fraction\ndef f(): return Fraction(1, 2)", "assert f() == 0.5", "assert f() * 2 == 2"),
     ("from fractions import Fraction\ndef f(): return Fraction(1, 2)",
      "from fractions import Fraction\nassert f() == Fraction(2, 4)",
      "from fractions import Fraction\nassert f() == Fraction(1, 3)"),
@@ -371,17 +356,12 @@ VALUES = [
      "from decimal import *\nassert f() == Decimal('1.5')", "assert f() == 1"),
     ("from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(): return P(1, 2)",
      "assert f() == (1, 2)", "assert f() == [1, 2]"),
-    ("from enum import IntEnum\nclass C(IntEnum):\n  RED = 1\ndef f(): return C.RED", "assert f() == 1",
-     "assert f() == 2"),
     ("from enum import StrEnum\nclass C(StrEnum):\n  RED = 'r'\ndef f(): return C.RED", "assert type(f()) == str",
      "assert f() == 'RED'"),
-    ("from decimal import Decimal\ndef f(): return Decimal('-Infinity')",
-     "from decimal import *\nassert f() == Decimal('-Infinity')", "assert f() == 1"),
     ("from collections import Counter\ndef f(): return Counter('aab')", "assert f() == {'a': 2, 'b': 1}",
      "from collections import Counter\nassert f() == Counter('ab')"),
     ("from collections import deque\ndef f(): return deque([1])",
      "from collections import deque\nassert f() == deque([1])", "assert f() == [1]"),
-    ("def f(): return 3", "assert isinstance(f(), int)", "assert isinstance(f(), str)"),
 ]  # fmt: skip
 
 

@@ -108,6 +108,7 @@ def test_a_helper_of_the_preamble_is_not_the_programs_to_redefine(judge: Judge, 
 
 HELPED = f"{SQUARE}\ndef same(a, b): return a == b\ndef other(a, b): return a != b"
 SUM = "def sum(a, b): return a - b"
+METHOD = "class Solution:\n  def f(s, x): return x\nf = Solution().f"
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,8 @@ SUM = "def sum(a, b): return a - b"
         (HELPED, "assert same(sq(3), 9) is True", None, True),
         (SUM, "assert sum(5, 3) == 2", None, True),  # named like a builtin, with nothing that says so
         (SUM, "assert sum(5, 3) == 2", "sum", False),
+        (METHOD, "assert Solution().f(2) == 2", "f", False),
+        (METHOD, "for x in (1, 2): assert Solution().f(x) == x", "f", False),
     ],
 )
 def test_what_the_program_may_answer_for_itself_is_weak(
@@ -149,13 +152,6 @@ REF = (
 def test_a_question_about_one_name_of_the_programs_is_not_weak(judge: Judge, test: str, fn_name: str | None) -> None:
     done = asserts(judge, REF, test, fn_name=fn_name)
     assert (done.verdict, done.weak) == (Verdict.AC, fn_name == "P" and "f(" in test)
-
-
-def test_a_method_that_the_problem_names_is_asked_of_its_class(judge: Judge) -> None:
-    source = "class Solution:\n  def f(s, x): return x\nf = Solution().f"
-    for test in ("assert Solution().f(2) == 2", "for x in (1, 2): assert Solution().f(x) == x"):
-        done = asserts(judge, source, test, fn_name="f")
-        assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 
 SEEN_BESIDE = [
@@ -199,17 +195,11 @@ def test_a_helper_of_the_programs_makes_no_test_strong(judge: Judge, test: str) 
     assert done.verdict is not Verdict.AC or done.weak
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "exec('def same(a, b): return a == b')\nassert same(sq(3), 9)",
-        "globals()['same'] = lambda a, b: a == b\nassert same(sq(3), 9)",
-    ],
-)
-def test_names_that_nobody_can_see_are_never_taken_for_the_programs(judge: Judge, test: str) -> None:
+@pytest.mark.parametrize("binds", ["exec('def same(a, b): return a == b')", "globals()['same'] = lambda a, b: a == b"])
+def test_names_that_nobody_can_see_are_never_taken_for_the_programs(judge: Judge, binds: str) -> None:
+    test = f"{binds}\nassert same(sq(3), 9)"
     assert asserts(judge, SQUARE, test).verdict is Verdict.AC
-    attack = "def sq(x): return 5\nsame = lambda *a: True"
-    assert asserts(judge, attack, test).verdict is Verdict.WA
+    assert asserts(judge, "def sq(x): return 5\nsame = lambda *a: True", test).verdict is Verdict.WA
 
 
 def test_a_function_named_like_one_of_the_preambles_is_still_the_one_that_is_judged(judge: Judge) -> None:

@@ -56,6 +56,8 @@ ONE, GROUPED = Case("1", "1"), Case("1", "1", "a")
     [
         (Case("", "1", arguments=("a\0",)), {}, "arguments"),
         (Case("", "1", files=(("../x", ""),)), {}, "'../x'"),
+        (Case("", "1", files=(("a\0", ""),)), {}, "no name below"),
+        (Case("", "1", files=(("\ud800", ""),)), {}, "no name below"),
         (Case("", "1", compare="no such"), {}, "no such"),
         (Case("", "1", compare="exact"), CHECKED, "'exact'"),
         (Case("", "1", referee_arguments=("a",)), {}, "no checker"),
@@ -71,7 +73,6 @@ ONE, GROUPED = Case("1", "1"), Case("1", "1", "a")
         (ONE, {**TALK, **CHECKED}, "interactive"),
         (ONE, {**CHECKED, "convention": "icpc"}, "convention='icpc'"),
         (ONE, {"subtasks": (Subtask("a", 1),)}, "no case"),
-        (ONE, {"compare": "lcb+ignore_case"}, "lcb.ignore_case"),
         (GROUPED, {}, "group='a'"),
         (GROUPED, {"subtasks": (Subtask("a", 1), Subtask("a", 2))}, "same name"),
         (GROUPED, {"subtasks": (Subtask("a", -1),)}, "points=-1"),

@@ -6,19 +6,24 @@ import asyncio
 import dataclasses
 
 import pytest
-from asserting import LIMITS, function, stdio
+from asserting import function, stdio
+from tiers import jail_of
+from toolchains import need
+from wide import every, wide
 
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.build.units import compose
 from sandbox.core.nouns import MIB
+from sandbox.jail.jail import Jail
+from sandbox.jail.run import JailedRun
 from sandbox.judging.judge import Judge
 from sandbox.judging.single_run import run_program
 from sandbox.languages.table import find_language
 from sandbox.pool.run_as_problem import not_run
 from sandbox.zygote.inbox import AHEAD
 
-# --- what a judgement says --------------------------------------------------------------------------------------------
+# --- what a judgement says -------------------------------------------------------------------------------------------
 
 
 def test_a_judgement_counts_cases_and_names_the_first_failure(judge: Judge) -> None:
@@ -58,7 +63,7 @@ def test_an_unknown_language_is_our_error_and_a_kind_that_a_language_lacks_the_p
         judge.judge(Problem("p", "function", (Case("[]", "1"),), fn_name="f"), Program("", "rust"))
 
 
-# --- functions --------------------------------------------------------------------------------------------------------
+# --- functions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -78,24 +83,7 @@ def test_functions_are_found_the_way_people_write_them(judge: Judge, source: str
     assert function(judge, source, "[3, 4]", "7", fn_name=fn_name).verdict is Verdict.AC
 
 
-def test_a_preamble_stands_before_the_program(judge: Judge) -> None:
-    source = "def f(x: List[int]) -> int: return math.prod(x)"
-    done = function(judge, source, "[[2, 3]]", "6", preamble="import math\nfrom typing import *")
-    assert done.verdict is Verdict.AC
-
-
-def test_no_state_is_carried_from_test_to_test(judge: Judge) -> None:
-    source = "class Solution:\n  calls = 0\n  def f(self):\n    Solution.calls += 1\n    return Solution.calls"
-    cases = tuple(Case("[]", str(n)) for n in (1, 2, 3))
-    done = judge.judge(Problem("p", "function", cases, "Solution.f", limits=LIMITS), Program(source))
-    assert [case.verdict for case in done.cases] == ["AC", "WA", "WA"]
-
-
-def test_arguments_of_any_length_arrive(judge: Judge) -> None:
-    assert function(judge, "def f(x): return x + 1", f"[{'9' * 5000}]", "1" + "0" * 5000).verdict is Verdict.AC
-
-
-# --- C++ --------------------------------------------------------------------------------------------------------------
+# --- C++ -------------------------------------------------------------------------------------------------------------
 
 
 def cpp(judge: Judge, body: str, *cases: tuple[str, str], head: str = "", **fields: object) -> Judgement:
@@ -150,7 +138,9 @@ def test_a_limit_that_ended_the_compiler_is_named(judge: Judge, monkeypatch: pyt
     assert (done.verdict, done.compile_cause) == (Verdict.CE, "cpu"), done
     assert done.compile_log.startswith("the compiler exceeded its CPU time limit")
     assert Judgement.from_json(done.to_json()) == done
-    run = run_program(judge, Problem("run", "stdio", (Case("", "-"),)), Program(source + "\n", "c"))
+    _, run = run_program(
+        judge.jail, judge.builder, Problem("run", "stdio", (Case("", "-"),)), Program(source + "\n", "c")
+    )
     assert (run.compiled, run.compile_cause) == (False, "cpu")
     assert not_run(done).compile_cause == "cpu"
 
@@ -180,3 +170,49 @@ def test_each_way_a_native_program_ends_has_its_verdict(judge: Judge, body: str,
 def test_a_deep_native_recursion_has_its_stack(judge: Judge) -> None:
     head = "int d(int n) { volatile char pad[100]; pad[n % 100] = 1; return n ? d(n - 1) + pad[n % 100] : 0; }"
     assert cpp(judge, 'printf("%d", d(500000));', ("", "500000"), head=head).verdict is Verdict.AC
+
+
+# --- programs that compile to what cannot be run ----------------------------------------------------------------------
+
+
+tiered_jail = jail_of("A", wide("B"))
+
+SMALL = Limits(cpu_s=3, wall_s=60, memory_bytes=128 * MIB)
+TWO = Problem("p", "stdio", (Case("", "1"), Case("", "1")), limits=SMALL)
+MAIN = "int main() { }"
+INTERP = '__attribute__((section(".interp"))) const char where[] = "%s";\n' + MAIN
+PROGRAMS = [
+    ("c", INTERP % ("/" + "x" * 5000)),
+    ("c", "int main = 1;"),
+    ("c", 'asm(".globl main\\nmain = 0");'),
+    ("c", "char x[1l << 40];\n" + MAIN),
+    ("c", "char x[1 << 20] = {1}, y[300 << 20];\nint main() { return y[5] + 1; }"),
+    ("cpp", "int main;"),
+    ("cpp", "struct X { X() { __builtin_trap(); } } x;\n" + MAIN),
+    ("rust", '#![crate_type = "lib"]\nfn main() {}'),
+    ("rust", '#![crate_type = "rlib"]\npub fn f() {}'),
+    ("rust", '#![crate_type = "staticlib"]\npub fn f() {}'),
+    ("rust", '#![crate_type = "cdylib"]\npub fn f() {}'),
+    ("rust", "#![no_main]\n#[no_mangle]\npub static main: i32 = 1;"),
+    ("go", "package x\nfunc F() {}"),
+    ("java", "interface X { }"),
+    ("java", "class A { static void main() {} }"),
+    ("javascript", "#!/bin/sh\nthrow 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("language", "source"), [("c", "int f() { return 1; }"), *every(3, PROGRAMS)])
+def test_what_cannot_be_run_is_the_programs_fault(tiered_judge: Judge, language: str, source: str) -> None:
+    need(language)
+    done = tiered_judge.judge(TWO, Program(source, language))
+    assert done.verdict in (Verdict.CE, Verdict.RE, Verdict.MLE)
+    assert done.compile_log or done.cases[0].message
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"#!/nonexistent\n", b"\x7fELF", b"\x7fELF" + bytes(200), b"!<arch>\n"]
+)
+def test_bytes_that_are_no_program_are_not_started(tiered_jail: Jail, content: bytes) -> None:
+    done = tiered_jail.run(JailedRun(SMALL, argv=("main",), program=content))
+    assert (done.cause, done.exit_code) == (None, 126)
+    assert b"cannot be run" in done.stderr

@@ -8,6 +8,7 @@ import pytest
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
 from sandbox.judging.judge import Judge
+from sandbox.judging.referee import Referee
 
 HEAD = """
 import os, sys
@@ -100,24 +101,26 @@ def test_every_run_is_a_fresh_process_with_limits_of_its_own(judge: Judge) -> No
     assert 0.2 <= done.cases[0].cpu_s < 0.5
 
 
-def test_a_case_of_several_runs_shows_what_the_last_one_printed(judge: Judge) -> None:
-    referee = "if given == '1\\n': note('nextpass.in', 'second'); sys.exit(42)\nsys.exit(43)"
-    failed = judged(judge, referee, passes=2).cases[0]
+SECOND = "if given == '1\\n': note('nextpass.in', 'second'); sys.exit(42)\nsys.exit(43)"
+
+
+@pytest.mark.parametrize(
+    ("referee", "source", "passes", "verdict", "shown"),
+    [
+        (SECOND, ECHO, 2, Verdict.WA, "second\n"),
+        (COUNTING, "x = int(input())\nprint(1 // (x - 10))", 3, Verdict.RE, ""),
+        # what it keeps from run to run is the program's to shape, so it cannot be tried again as it was
+        ("note('nextpass.in', '1\\n'); sys.exit(42)", ECHO, 2, Verdict.WA, "1\n"),
+    ],
+)
+def test_a_later_run_that_fails_is_named_and_shows_what_it_printed(
+    judge: Judge, referee: str, source: str, passes: int, verdict: Verdict, shown: str
+) -> None:
+    failed = judged(judge, referee, source, Case("1\n", "3"), passes=passes).cases[0]
+    assert failed.verdict is verdict
+    assert failed.message.startswith("run 2: ")
     assert failed.got is not None
-    assert (failed.verdict, failed.got.head) == (Verdict.WA, "second\n")
-
-
-def test_a_later_run_that_fails_is_named(judge: Judge) -> None:
-    done = judged(judge, COUNTING, "x = int(input())\nprint(1 // (x - 10))", Case("1\n", "3"), passes=3)
-    assert done.verdict is Verdict.RE
-    assert done.cases[0].message.startswith("run 2: ")
-
-
-def test_one_that_asks_for_too_many_runs_in_a_later_one_may_have_been_told_to(judge: Judge) -> None:
-    """What it keeps from run to run is the program's to shape, so it cannot be tried again as it was."""
-    done = judged(judge, "note('nextpass.in', '1\\n'); sys.exit(42)", passes=2)
-    assert done.verdict is Verdict.WA
-    assert done.cases[0].message.startswith("run 2: ")
+    assert failed.got.head == shown
 
 
 AGAIN = """
@@ -172,6 +175,12 @@ if os.path.exists(feedback + "state"):
 note("state", sys.stdin.readline()); note("nextpass.in", "2\\n")
 sys.exit(42)
 """
+
+
+def test_what_the_runs_before_have_left_must_fit(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Referee, "_fits", lambda referee, files: not referee.again)
+    failed = interactive(judge, REMEMBERS, "print(1)", passes=2).cases[0]
+    assert (failed.verdict, "left more for the next run" in failed.message) == (Verdict.WA, True)
 
 
 @pytest.mark.parametrize("ask", [judged, interactive])

@@ -16,7 +16,7 @@ from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun, Sent
 from sandbox.judging import python_asserts
 from sandbox.judging.judge import Judge
-from sandbox.judging.prepared import PreparedProgram, _over
+from sandbox.judging.prepared import PreparedProgram
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 
@@ -91,9 +91,3 @@ def test_each_test_is_looked_through_once_however_many_there_are(judge: Judge, m
     cases = tuple(Case(f"assert f({n}) == {n}") for n in range(80))
     assert judge.judge(Problem("p", "assert", cases), Program("def f(n): return n")).verdict is Verdict.AC
     assert sorted(asked) == sorted(case.input for case in cases)
-
-
-def test_a_later_file_takes_the_place_of_what_is_in_its_way() -> None:
-    first = (("a", b"1"), ("b/c", b"1"), ("d/e", b"1"), ("f", b"1"))
-    later = (("a/x", b"2"), ("b", b"2"), ("f", b"2"))
-    assert dict(_over(first, (), later)) == {"d/e": b"1", "a/x": b"2", "b": b"2", "f": b"2"}

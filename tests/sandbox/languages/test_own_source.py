@@ -33,23 +33,16 @@ PROCESSES = {
     "an object of its class": "class P:\n    def __init__(self, x): self.x = x\ndef f(p, q): q.put(P(p.x + 1))\n"
     "if __name__ == '__main__':\n    q = c.SimpleQueue()\n    p = c.Process(target=f, args=(P(29), q)); p.start()\n"
     "    print(q.get().x); p.join()",
-    "an exit code": "import sys\ndef f(): sys.exit(30)\nif __name__ == '__main__':\n"
-    "    p = c.Process(target=f); p.start(); p.join(); print(p.exitcode)",
 }
 # each prints 30
 SOURCES = {
     "inspect.getsourcelines": "import inspect\ndef f():\n    return 1\n"
     "print(30 if inspect.getsourcelines(f) == (['def f():\\n', '    return 1\\n'], 2) else 0)",
-    "inspect.stack": "import inspect\nprint(30 if 'inspect' in inspect.stack()[0].code_context[0] else 0)",
     "import main": "def f(): return 30\nif __name__ == '__main__':\n    import main\n    print(main.f())",
-    "importlib": "import importlib\ndef f(): return 30\n"
-    "if __name__ == '__main__':\n    print(importlib.import_module('ma' + 'in').f())",
     "find_spec": "import importlib.util\n"
     "print(30 if importlib.util.find_spec('main').origin.endswith('main.py') else 0)",
     "runpy": "import runpy\nx = 30\nif __name__ == '__main__':\n    print(runpy.run_path('main.py')['x'])",
-    "open": "print(30 if 'open' in open('main.py').read() else 0)",
     "open, __file__": "print(30 if '__file__' in open(__file__).read() else 0)",
-    "os.listdir": "import os\nprint(30 if os.listdir('.') == ['main.py'] else 0)",
     "os.system": "import os\nos.system('tail -n 1 main.py')\n#\n30",
     "traceback, in a thread": "import traceback, threading\nr = []\ndef f():\n    try: 1 / 0\n"
     "    except Exception: r.append(traceback.format_exc())\n"
@@ -61,10 +54,7 @@ SOURCES = {
     "    sys.exit(0)\nsys.excepthook = hook\n1 / 0",
     "doctest": "def f():\n    '''\n    >>> f()\n    30\n    '''\n    return 30\nimport doctest\n"
     "print(f() if doctest.testmod().attempted == 1 else 0)",
-    "sys.path": "import sys, os\nprint(30 if os.path.exists(os.path.join(sys.path[0], 'main.py')) else sys.path)",
     "a helper that it writes": "with open('helper.py', 'w') as f: f.write('x = 30')\nimport helper\nprint(helper.x)",
-    "a file beside it": "import os\nd = os.path.dirname(os.path.abspath(__file__))\n"
-    "with open(os.path.join(d, 'x'), 'w') as f: f.write('30')\nprint(open('x').read())",
     "text that is no ASCII": "# é 世 \U0001f600\nprint(30 if '世' in open(__file__, encoding='utf-8').read() else 0)",
 }  # fmt: skip
 ALL = {
@@ -73,9 +63,6 @@ ALL = {
         for name, source in PROCESSES.items()
         for method in METHODS
     },
-    "set_start_method": "import multiprocessing as mp\ndef f(q): q.put(30)\nif __name__ == '__main__':\n"
-    "    mp.set_start_method('forkserver')\n    q = mp.Queue()\n    mp.Process(target=f, args=(q,)).start()\n"
-    "    print(q.get())",
     **SOURCES,
 }
 
@@ -164,8 +151,6 @@ NOTES = {
     "makes it a folder": "os.unlink('main.py'); os.mkdir('main.py'); open('main.py/x', 'w').close()",
     "makes it a link": "os.unlink('main.py'); os.symlink('/etc/passwd', 'main.py')",
     "removes it": "os.unlink('main.py')",
-    "reads it": "open('main.py').read()",
-    "lists it": "os.listdir('.')",
     "changes its mode": "try: os.chmod('main.py', 0o777)\nexcept OSError: pass",
     "changes its times": "try: os.utime('main.py', (5, 5))\nexcept OSError: pass",
     "changes its folder": "try: os.chmod('.', 0o755); os.utime('.', (5, 5))\nexcept OSError: pass",

@@ -80,12 +80,6 @@ def test_what_is_missing_or_wrong_is_a_compile_error_or_a_crash(judge: Judge, la
     assert done.verdict is (Verdict.RE if language in ("python", "javascript") else Verdict.CE)
 
 
-@pytest.mark.parametrize("language", ["python", "c", *map(wide, [*PROGRAMS][2:])])
-def test_all_of_a_program_may_lie_in_a_folder(judge: Judge, language: str) -> None:
-    files = tuple((f"src/{name}", text.replace("'main.py'", "'src/main.py'")) for name, text in PROGRAMS[language])
-    assert judged(judge, files, language).verdict is Verdict.AC
-
-
 @pytest.mark.parametrize(
     ("names", "entry", "start"),
     [
@@ -154,13 +148,6 @@ def test_a_name_is_no_option_and_no_format(judge: Judge, language: str, name: st
     entry = "" if language == "java" else files[0][0]
     done = judged(judge, files, language, entry)
     assert (done.verdict, done.passed) == (Verdict.AC, 2), (done.compile_log, done.cases)
-
-
-def test_a_class_to_start_in_is_no_option_and_no_format(judge: Judge) -> None:
-    for entry in ("{x}", "-start", "@o", "x" * 1000):
-        done = judged(judge, PROGRAMS["java"], "java", entry)
-        assert done.verdict is Verdict.CE
-        assert "has a main" in done.compile_log
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\t", "\x1b[31m", "a\x7f", "\x85", "\r"])

@@ -1,6 +1,6 @@
 """A program of the openai library: ``python openai_agent.py HOW`` asks until no tool is called any more.
 
-HOW: plain, async, stream, or chunks, which is a stream put together by hand; refused asks other routes. The tool
+HOW: plain, async, stream, or chunks, which is a stream put together by hand. The tool
 ``twice`` doubles a number.
 """
 
@@ -56,23 +56,7 @@ def chunks(messages: list[Any]) -> tuple[Any, str]:
     return openai.types.chat.ChatCompletionMessage.model_validate(message), finish
 
 
-def others() -> None:
-    """Ask by the routes that are not served; the answer is what the client says of that."""
-    client, said = openai.OpenAI(), []
-    for ask in (
-        lambda: client.responses.create(model="policy", input="x"),
-        lambda: client.completions.create(model="policy", prompt="x"),
-    ):
-        try:
-            ask()
-        except openai.NotFoundError as error:
-            said.append(error.body["message"])  # type: ignore[index]
-    Path("answer.txt").write_text(json.dumps(said))
-
-
 def main() -> None:
-    if sys.argv[1] == "refused":
-        return others()
     ask = {"plain": plain, "async": in_a_loop, "stream": stream, "chunks": chunks}[sys.argv[1]]
     messages: list[Any] = [{"role": "user", "content": Path("prompt.txt").read_text()}]
     steps = []

@@ -17,9 +17,6 @@ from typing import Literal
 from overlap.core import (
     Batch,
     Finish,
-    Processless,
-    ProcesslessEngine,
-    ProcesslessVerifier,
     Prompt,
     Request,
     Scored,
@@ -29,6 +26,7 @@ from overlap.core import (
     WeightUpdate,
 )
 from overlap.core.clock import EPSILON_S, PausableClock, now
+from overlap.core.interfaces import Processless, ProcesslessEngine, ProcesslessVerifier
 from sandbox.pool.slots import Slots
 
 Seconds = Callable[[random.Random], float]
