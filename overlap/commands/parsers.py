@@ -79,7 +79,7 @@ def _rollout(commands: Subparsers) -> None:
 
 def _filter(commands: Subparsers) -> None:
     text = "measure pass@k of each problem and keep the problems that are solved sometimes"
-    made = _add(commands, "filter", _later("filter", "filter_command"), text)
+    made = _add(commands, "filter", _later("standalone", "filter_command"), text)
     _add_config(made)
     _add_reward(made)
     made.add_argument("--samples", type=positive, default=16, metavar="K", help="samples per problem (16)")
