@@ -22,7 +22,7 @@ from overlap.cluster.ray_cluster import LOOK_S
 from overlap.core.aio import shielded_thread
 from overlap.core.clock import now
 from overlap.core.errors import LearnerError
-from overlap.placement.rank_placement import reseated
+from overlap.placement.node_seats import reseated
 from overlap.placement.seats import EngineSeat, Placement, RankSeat
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses

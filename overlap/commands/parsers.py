@@ -184,8 +184,6 @@ def _show(commands: Subparsers) -> None:
     shown.add_argument(
         "--diff", action="store_true", help="the first failing test of each: what was expected, what came"
     )
-    text = "colour the tokens of a sample by the gap of engine and learner, its advantage, or the engine's log-prob"
-    shown.add_argument("--tokens", choices=("gap", "advantage", "logprob"), default=None, help=text)
     shown.add_argument("--limit", type=positive, default=20, metavar="N", help="samples or groups in a list (20)")
     text = "write the samples, whole, to this .jsonl or .parquet file instead of showing them"
     shown.add_argument("--out", type=Path, default=None, metavar="FILE", help=text)
@@ -200,7 +198,7 @@ def _view(commands: Subparsers) -> None:
 
 
 def _run_view(args: argparse.Namespace) -> int:
-    from overlap.inspect.serve import serve_run
+    from overlap.inspect.routes import serve_run
 
     serve_run(args.run, port=args.port, open_browser=args.open)
     return 0

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from overlap.core.errors import ConfigError, count_of
+from overlap.inspect.run_data import open_samples
 from overlap.inspect.sample_export import write_samples
 from overlap.inspect.sample_filter import SampleFilter
-from overlap.inspect.show import RunShown, ShowChoice
-from overlap.inspect.source import open_samples
+from overlap.inspect.show import RunShown
 from overlap.inspect.terminal import drawn
 
 _ID = re.compile(r"(?:g(-?\d+))?s?(\d+)")
@@ -31,8 +31,6 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         group, sample = int(named) if named is not None else group, int(number)
         if group is None:
             raise ConfigError("--sample", args.sample, f"needs its group: write g17s{number}, or --group 17 as well")
-    if args.tokens and sample is None:
-        raise ConfigError("--tokens", args.tokens, "shows one sample: add --sample g17s3")
     if args.diff and group is None and not (args.failed or args.problem):
         raise ConfigError(
             "--diff", True, "shows the failing tests of samples: add --failed, --group 17 or --problem ID"
@@ -48,11 +46,11 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         failed=args.failed,
         dropped=args.dropped,
     )
-    choice = ShowChoice(only, diff=args.diff, tokens=args.tokens, limit=args.limit)
-    shown = RunShown(open_samples(args.run), args.run, choice)
+    run = open_samples(args.run)
+    shown = RunShown(run, args.run, only, diff=args.diff, limit=args.limit)
     if args.out is None:
         yield from drawn(shown.parts())
         return
     heads = shown.found()
-    write_samples(shown.run.samples, heads, args.out)
+    write_samples(run.samples, heads, args.out)
     yield f"{args.out}: {count_of(len(heads), 'sample')}"

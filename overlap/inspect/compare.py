@@ -4,28 +4,35 @@ tests on the held-out problems.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from overlap.core.errors import count_of
 from overlap.evaluation.evaluate import paired_change
-from overlap.inspect.curves import thinned
+from overlap.inspect.curves import Curve, thinned
 from overlap.inspect.health import run_warnings
-from overlap.inspect.outcome import bounds_text, changed_problems, first_and_last_point, rate_text, reward_ends
-from overlap.inspect.run_data import EvaluationPoint, RunData
-from overlap.inspect.settings import flat, value_text
-from overlap.record.progress import change_texts, duration
+from overlap.inspect.outcome import (
+    bounds_text,
+    change_text,
+    changed_problems,
+    first_and_last_point,
+    rate_text,
+    reward_ends,
+)
+from overlap.inspect.page_data import flat, value_text
+from overlap.inspect.run_data import RunData
+from overlap.record.progress import duration
 
 CURVES = (
-    ("Reward", "mean of a step", "reward/mean", False),
-    ("Solved", "of the samples", "reward/solved_share", True),
-    ("Entropy", "nats per token", "learn/entropy", False),
-    ("Gradient norm", "before clipping", "learn/grad_norm", False),
-    ("Response length", "tokens", "rollout/length_mean", False),
-    ("Cut off", "of the samples", "rollout/truncated_share", True),
+    Curve("Reward", "mean of a step", {"reward/mean": ""}),
+    Curve("Solved", "of the samples", {"reward/solved_share": ""}, share=True),
+    Curve("Entropy", "nats per token", {"learn/entropy": ""}),
+    Curve("Gradient norm", "before clipping", {"learn/grad_norm": ""}),
+    Curve("Response length", "tokens", {"rollout/length_mean": ""}),
+    Curve("Cut off", "of the samples", {"rollout/truncated_share": ""}, share=True),
 )
+"""A line of each run."""
 AXES = (("samples", "rollout/samples", 1.0), ("min", "time/step_s", 60.0))
 """Units of the x axes, the metric that they sum up, and how much of it is one."""
 
@@ -47,36 +54,25 @@ def differing_fields(runs: Sequence[RunData]) -> list[list[str]]:
     return [row for row in found if len(set(row[1:])) > 1]
 
 
-class PairedResult(NamedTuple):
-    """A run's last evaluation against that of the first run, on the problems that both have."""
-
-    name: str
-    first: str
-    difference: str
-    interval: str
-    says: str
-    problems: dict[str, Any] | None
-
-    def __str__(self) -> str:
-        told = f": {self.difference} (95% CI {self.interval}), {self.says}" if self.difference else f": {self.says}"
-        return f"{self.name} against {self.first} on held-out problems{told}"
-
-
-def paired_results(runs: Sequence[RunData], names: Sequence[str]) -> list[PairedResult]:
-    """Every later run against the first one, on the held-out problems that both evaluated last."""
+def paired_results(runs: Sequence[RunData], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The last evaluation of every later run against that of the first one, on the held-out problems that both have:
+    ``difference`` with its ``interval``, what that ``says``, and the ``problems``.
+    """
     known = [(run.evaluations[-1], name) for run, name in zip(runs, names, strict=True) if run.evaluations]
-    return [_paired(*known[0], *other) for other in known[1:]]
-
-
-def _paired(base: EvaluationPoint, first: str, point: EvaluationPoint, name: str) -> PairedResult:
-    change = paired_change(base.rate, point.rate)
-    if not change.problems:
-        return PairedResult(name, first, "", "", "no problem in common", None)
-    difference, interval = change_texts(asdict(change), binary=base.rate.binary and point.rate.binary)
-    unclear = "no clear difference: the interval includes 0"
-    says = "better" if change.low > 0 else "worse" if change.high < 0 else unclear
-    says = f"{says} ({count_of(change.problems, 'problem')})"
-    return PairedResult(name, first, difference, interval, says, changed_problems(base, point, (first, name)))
+    for point, name in known[1:]:
+        base, first = known[0]
+        change = paired_change(base.rate, point.rate)
+        difference, interval = change_text(base, point, change) if change.problems else ("", "")
+        says = "better" if change.low > 0 else "worse" if change.high < 0 else ""
+        says = f"{says or 'no clear difference: the interval includes 0'} ({count_of(change.problems, 'problem')})"
+        yield {
+            "name": name,
+            "first": first,
+            "difference": difference,
+            "interval": interval,
+            "says": says if change.problems else "no problem in common",
+            "problems": changed_problems(base, point, (first, name)),
+        }
 
 
 def comparison_lines(runs: Sequence[RunData]) -> list[str]:
@@ -88,7 +84,10 @@ def comparison_lines(runs: Sequence[RunData]) -> list[str]:
         heldout = f", held-out {rates[-1][0]['measure']} {told}" if rates else ""
         lines.append(f"{name}  {len(run.steps)} steps, mean reward {reward_ends(run)[0]}{heldout}")
     lines += [f"differs  {field}: {' | '.join(values)}" for field, *values in differing_fields(runs)]
-    return [*lines, *map(str, paired_results(runs, names))]
+    for pair in paired_results(runs, names):
+        change = f"{pair['difference']} (95% CI {pair['interval']}), " if pair["difference"] else ""
+        lines.append(f"{pair['name']} against {pair['first']} on held-out problems: {change}{pair['says']}")
+    return lines
 
 
 def comparison(runs: Sequence[RunData]) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def comparison(runs: Sequence[RunData]) -> dict[str, Any]:
     return {
         "names": names,
         "outcomes": [_outcome(run) for run in runs],
-        "paired": [result._asdict() for result in paired_results(runs, names)],
+        "paired": list(paired_results(runs, names)),
         "warnings": [list(map(str, run_warnings(run))) for run in runs],
         "differences": differing_fields(runs),
         "charts": [{"unit": unit, "charts": _overlaid(runs, names, sums, one)} for unit, sums, one in AXES],
@@ -119,13 +118,12 @@ def _overlaid(runs: Sequence[RunData], names: Sequence[str], sums: str, one: flo
     """The same figures of all runs, over the running sum of a metric."""
     places = [thinned(list(accumulate((v if v == v else 0.0) / one for v in run.column(sums)))) for run in runs]
     charts = []
-    for title, unit, metric, share in CURVES:
+    for curve in CURVES:
+        (metric,) = curve.lines
         lines = [
             {"name": name, "colour": at % 7, "values": thinned(run.column(metric)), "xs": xs}
             for at, (run, name, xs) in enumerate(zip(runs, names, places, strict=True))
             if any(run.known(metric))
         ]
-        if lines:
-            kind = {"title": title, "unit": unit, "share": share, "zero": True, "stacked": False, "note": ""}
-            charts.append({**kind, "lines": lines, "marks": []})
+        charts += [{**curve.look(), "lines": lines, "marks": []}] if lines else []
     return charts

@@ -19,16 +19,16 @@ LARGEST = 1e60
 
 
 class Curve(NamedTuple):
-    """A chart over the steps: its title and unit, and the metrics with their names and colours (0 to 7).
+    """A chart over the steps: its title and unit, and its metrics, each with its name.
 
     ``stacked``: the metrics are parts of a whole. ``share``: values from 0 to 1, shown as percent. ``zero``: the axis
     begins at 0. ``ratio``: of time, so that a mean over steps is that of their sums, and steps without learning are
-    left out.
+    left out. ``colours``: of the lines, numbers from 0 to 7.
     """
 
     title: str
     unit: str
-    lines: Sequence[tuple[str, str, int]]
+    lines: Mapping[str, str]
     stacked: bool = False
     share: bool = False
     zero: bool = True
@@ -36,91 +36,56 @@ class Curve(NamedTuple):
     measure: str = ""
     """The measure of evaluations that are marked on it."""
     note: str = ""
+    colours: Sequence[int] = range(8)
+
+    def look(self) -> dict[str, Any]:
+        """Return the page's data of it, beside its lines."""
+        return {name: getattr(self, name) for name in ("title", "unit", "stacked", "share", "zero", "note")}
 
 
 VERDICT_COLOURS = {"AC": 2, "WA": 1, "TLE": 4, "MLE": 6, "OLE": 3, "RE": 0, "CE": 7, "SEC": 5}
-_PARTS = tuple((metric, name, colour) for (name, metric), colour in zip(WALL_PARTS, (0, 1, 4, 2, 7), strict=True))
-_GROUPS = (("groups/mixed", "mixed", 0), ("groups/solved", "all solved", 2), ("groups/failed", "all failed", 1))
-_VERDICTS = tuple((f"verdicts/{verdict}", str(verdict), VERDICT_COLOURS[str(verdict)]) for verdict in Verdict)
+_PARTS = {metric: name for name, metric in WALL_PARTS}
+_GROUPS = {"groups/mixed": "mixed", "groups/solved": "all solved", "groups/failed": "all failed"}
+_VERDICTS = {f"verdicts/{verdict}": str(verdict) for verdict in Verdict}
+_OF_VERDICTS = [VERDICT_COLOURS[str(verdict)] for verdict in Verdict]
+_RATIOS = {"learn/ratio_p01": "1%", "learn/ratio_p50": "median", "learn/ratio_p99": "99%"}
+_SOLVED = {"reward/solved_share": "samples", "reward/any_solved_share": "any of a group"}
+_CLIPPED = {
+    "learn/clip_fraction": "clipped",
+    "learn/is_capped_fraction": "weight capped",
+    "learn/is_masked_fraction": "masked",
+}
+_CUT_OFF = {"rollout/truncated_share": "cut off before the end", "verify/failed_share": "not scored"}
+_KL = {"learn/kl": "from the reference", "learn/update_kl": "of a step's updates"}
+_OVERLAP = {"time/overlap_efficiency": "overlap efficiency", EXPOSED_SHARE: EXPOSED_SHARE}
+_IDLE = {"time/generator_idle_share": "generator", "time/learner_idle_share": "learner"}
+_SPEED = {"time/tokens_per_s": "whole step", "time/decode_tokens_per_s": "while generating"}
+_MIXED = "A group advantage comes of mixed groups only."
 FIRST = (
-    Curve("Reward", "mean of a step", [("reward/mean", "samples", 0)], measure="mean reward"),
-    Curve(
-        "Solved",
-        "share",
-        [("reward/solved_share", "samples", 2), ("reward/any_solved_share", "any of a group", 4)],
-        share=True,
-        measure="pass@1",
-    ),
-    Curve(
-        "Groups", "of a step", _GROUPS, stacked=True, share=True, note="A group advantage comes of mixed groups only."
-    ),
-    Curve("Verdicts", "of the samples", _VERDICTS, stacked=True, share=True),
-    Curve("Entropy", "nats per token", [("learn/entropy", "entropy", 0)]),
-    Curve(
-        "KL", "nats per token", [("learn/kl", "from the reference", 0), ("learn/update_kl", "of a step's updates", 1)]
-    ),
-    Curve("Gradient norm", "before clipping", [("learn/grad_norm", "policy", 0), ("critic/grad_norm", "critic", 1)]),
-    Curve(
-        "Ratio of learner to engine",
-        "of the sampled tokens",
-        [("learn/ratio_p01", "1%", 0), ("learn/ratio_p50", "median", 1), ("learn/ratio_p99", "99%", 2)],
-        zero=False,
-    ),
-    Curve("Response length", "tokens", [("rollout/length_mean", "mean", 0), ("rollout/length_max", "longest", 1)]),
-    Curve(
-        "Staleness",
-        "policy versions",
-        [("rollout/staleness_mean", "mean", 0), ("rollout/staleness_max", "oldest", 1)],
-    ),
-    Curve("Time per step", "s", _PARTS, stacked=True, ratio=True),
-    Curve(
-        "Overlap",
-        "share",
-        [("time/overlap_efficiency", "overlap efficiency", 0), (EXPOSED_SHARE, EXPOSED_SHARE, 1)],
-        share=True,
-        ratio=True,
-    ),
+    Curve("Reward", "mean of a step", {"reward/mean": "samples"}, measure="mean reward"),
+    Curve("Solved", "share", _SOLVED, share=True, measure="pass@1", colours=(2, 4)),
+    Curve("Groups", "of a step", _GROUPS, stacked=True, share=True, note=_MIXED, colours=(0, 2, 1)),
+    Curve("Verdicts", "of the samples", _VERDICTS, stacked=True, share=True, colours=_OF_VERDICTS),
+    Curve("Entropy", "nats per token", {"learn/entropy": "entropy"}),
+    Curve("KL", "nats per token", _KL),
+    Curve("Gradient norm", "before clipping", {"learn/grad_norm": "policy", "critic/grad_norm": "critic"}),
+    Curve("Ratio of learner to engine", "of the sampled tokens", _RATIOS, zero=False),
+    Curve("Response length", "tokens", {"rollout/length_mean": "mean", "rollout/length_max": "longest"}),
+    Curve("Staleness", "policy versions", {"rollout/staleness_mean": "mean", "rollout/staleness_max": "oldest"}),
+    Curve("Time per step", "s", _PARTS, stacked=True, ratio=True, colours=(0, 1, 4, 2, 7)),
+    Curve("Overlap", "share", _OVERLAP, share=True, ratio=True),
 )
 """The first screen."""
 MORE = (
-    Curve(
-        "Clipped, capped, masked",
-        "of the tokens",
-        [
-            ("learn/clip_fraction", "clipped", 0),
-            ("learn/is_capped_fraction", "weight capped", 1),
-            ("learn/is_masked_fraction", "masked", 2),
-        ],
-        share=True,
-    ),
-    Curve(
-        "Effective samples", "of the samples", [("learn/is_effective_fraction", "importance weights", 0)], share=True
-    ),
-    Curve(
-        "Cut off, not scored",
-        "of the samples",
-        [("rollout/truncated_share", "cut off before the end", 0), ("verify/failed_share", "not scored", 1)],
-        share=True,
-    ),
-    Curve("Engine against learner after a sync", "nats", [("rollout/parity_gap", "parity gap", 0)]),
-    Curve("Critic", "explained variance", [("critic/explained_variance", "of the returns", 0)], zero=False),
-    Curve("Episodes", "per episode", [("episode/turns_mean", "turns", 0), ("episode/branches_mean", "branches", 1)]),
-    Curve(
-        "Change that arrives in the engine", "of the step's change", [("sync/applied_share", "applied", 0)], share=True
-    ),
-    Curve(
-        "Idle",
-        "of the step",
-        [("time/generator_idle_share", "generator", 0), ("time/learner_idle_share", "learner", 1)],
-        share=True,
-        ratio=True,
-    ),
-    Curve(
-        "Throughput",
-        "response tokens per s",
-        [("time/tokens_per_s", "whole step", 0), ("time/decode_tokens_per_s", "while generating", 1)],
-        ratio=True,
-    ),
+    Curve("Clipped, capped, masked", "of the tokens", _CLIPPED, share=True),
+    Curve("Effective samples", "of the samples", {"learn/is_effective_fraction": "importance weights"}, share=True),
+    Curve("Cut off, not scored", "of the samples", _CUT_OFF, share=True),
+    Curve("Engine against learner after a sync", "nats", {"rollout/parity_gap": "parity gap"}),
+    Curve("Critic", "explained variance", {"critic/explained_variance": "of the returns"}, zero=False),
+    Curve("Episodes", "per episode", {"episode/turns_mean": "turns", "episode/branches_mean": "branches"}),
+    Curve("Change that arrives in the engine", "of the step's change", {"sync/applied_share": "applied"}, share=True),
+    Curve("Idle", "of the step", _IDLE, share=True, ratio=True),
+    Curve("Throughput", "response tokens per s", _SPEED, ratio=True),
 )
 """Curves that are folded below ``FIRST``."""
 Chart = dict[str, Any]
@@ -146,7 +111,7 @@ def run_charts(run: RunData) -> dict[str, Any]:
 
 def _chart(run: RunData, curve: Curve, derived: Mapping[str, list[float]]) -> Chart:
     lines = []
-    for metric, name, colour in curve.lines:
+    for (metric, name), colour in zip(curve.lines.items(), curve.colours, strict=False):
         values, running = derived[metric] if metric in derived else run.column(metric), None
         if curve.ratio and curve.stacked:
             values = blank(run.steps, values)
@@ -155,8 +120,12 @@ def _chart(run: RunData, curve: Curve, derived: Mapping[str, list[float]]) -> Ch
         if any(map(_known, values)) and (not curve.stacked or any(value > 0 for value in values)):
             shown = {"name": name, "colour": colour, "values": thinned(values)}
             lines.append(shown | ({"running": thinned(running)} if running else {}))
-    kind = {name: getattr(curve, name) for name in ("title", "unit", "stacked", "share", "zero", "note")}
-    return {**kind, "lines": lines, "marks": _marks(run, curve.measure), "mark_name": f"held-out {curve.measure}"}
+    return {
+        **curve.look(),
+        "lines": lines,
+        "marks": _marks(run, curve.measure),
+        "mark_name": f"held-out {curve.measure}",
+    }
 
 
 def _marks(run: RunData, measure: str) -> list[list[float | None]]:

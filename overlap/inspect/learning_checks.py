@@ -6,11 +6,11 @@ import math
 from statistics import median
 
 from overlap.core import equal_rewards
+from overlap.evaluation.evaluate import Estimate, paired_change
 from overlap.inspect.run_data import RunData
 from overlap.inspect.run_warning import (
     MIN_STEPS,
-    RunWarning,
-    all_steps,
+    Told,
     check,
     field_of,
     first_and_last,
@@ -31,198 +31,159 @@ SPIKE = 10.0
 """A gradient norm is a spike from this multiple of the run's median on."""
 NO_SIGNAL = 0.6
 """Share of groups without a learning signal that is too much."""
+_SLOWER = "lower learn.lr or use learn.kl_coef; run.eval_every keeps the best policy in policy-best/"
 
 
 @check
-def learned_nothing(run: RunData) -> RunWarning | None:
+def learned_nothing(run: RunData) -> Told:
     """No group was learned from in any step."""
     rewards, spread = run.known("reward/mean"), run.known("reward/std")
     equal = equal_rewards((0.0, *spread)) and equal_rewards(rewards)
     critic = field_of(run, "learn", "advantage") == "gae"  # it keeps groups of equal rewards
-    if any(row.get("rollout/groups_kept") != 0 for row in run.steps) and not (critic and rewards and equal):
-        return None
-    truncated = all(share == 1 for share in run.column("rollout/truncated_share"))
-    cause = likely_cause(rewards, truncated=truncated, equal=equal)
-    text = "nothing was learned in any step, so the policy is the one that the run began with"
-    return RunWarning(all_steps(run), 0, 1, text, cause)
+    if all(row.get("rollout/groups_kept") == 0 for row in run.steps) or (critic and rewards and equal):
+        truncated = all(share == 1 for share in run.column("rollout/truncated_share"))
+        text = "nothing was learned in any step, so the policy is the one that the run began with"
+        yield text, likely_cause(rewards, truncated=truncated, equal=equal)
 
 
 @check
-def reward_fell(run: RunData) -> RunWarning | None:
+def reward_fell(run: RunData) -> Told:
     """The reward was much higher before the end."""
     values = run.known("reward/mean")
+    if len(values) < MIN_STEPS:
+        return
     width = max(3, len(values) // 10)
     means = [mean(values[at : at + width]) for at in range(len(values) - width + 1)]
-    if len(values) < MIN_STEPS:
-        return None
-    best = max(means)
-    at, last = means.index(best) + 1, means[-1]
-    bound = min(best / 2, best - 0.1, best - SURE * reward_noise(run, width))
-    if last >= bound:
-        return None
-    steps = (int(run.steps[at - 1]["step"]), all_steps(run)[1])
-    text = f"the reward fell from {best:.2f} (from step {steps[0]} on) to {last:.2f} at the end"
-    way_out = "lower learn.lr or use learn.kl_coef; run.eval_every keeps the best policy in policy-best/"
-    return RunWarning(steps, last, bound, text, way_out)
+    best, last = max(means), means[-1]
+    if last < min(best / 2, best - 0.1, best - SURE * reward_noise(run)):
+        step = int(run.steps[means.index(best)]["step"])
+        yield f"the reward fell from {best:.2f} (from step {step} on) to {last:.2f} at the end", _SLOWER
 
 
 @check
-def heldout_fell(run: RunData) -> RunWarning | None:
+def heldout_fell(run: RunData) -> Told:
     """The policy is worse on the held-out problems than the one that the run began with."""
     change = _heldout(run)
-    if change is None or change[2] >= 0:
-        return None
-    text = f"the held-out problems are solved less than before the run: {change[0]:+.3f} (95% CI {change[1]:+.3f} to "
-    text += f"{change[2]:+.3f})"
-    way_out = "lower learn.lr or use learn.kl_coef; run.eval_every keeps the best policy in policy-best/"
-    return RunWarning(all_steps(run), change[2], 0, text, way_out)
+    if change is not None and change.high < 0:
+        text = f"the held-out problems are solved less than before the run: {change.value:+.3f} (95% CI "
+        yield f"{text}{change.low:+.3f} to {change.high:+.3f})", _SLOWER
 
 
 @check
-def reward_without_heldout(run: RunData) -> RunWarning | None:
+def reward_without_heldout(run: RunData) -> Told:
     """The reward rises in training, and on the held-out problems it does not."""
-    change, gain, rewards = _heldout(run), reward_gain(run), run.known("reward/mean")
-    enough = max(0.15, SURE * reward_noise(run, max(3, len(rewards) // 10)))
-    if change is None or not gain > enough or not 0 <= change[2] < gain / 2:
-        return None
-    text = f"the reward rose by {gain:.2f} in training, and on the held-out problems by {change[0]:+.3f} (at most "
-    text += f"{change[2]:+.3f}): the reward may be paid without a solution, or the problems are learned by heart"
-    way_out = (
-        "read the best samples of the last steps (overlap report), check the tests (overlap check-data), use more "
-    )
-    return RunWarning(all_steps(run), change[2], gain / 2, text, way_out + "problems")
+    change, gain = _heldout(run), reward_gain(run)
+    if change is not None and gain > max(0.15, SURE * reward_noise(run)) and 0 <= change.high < gain / 2:
+        text = f"the reward rose by {gain:.2f} in training, and on the held-out problems by {change.value:+.3f} (at "
+        text += f"most {change.high:+.3f}): the reward may be paid without a solution, or the problems are learned by "
+        way_out = "read the best samples of the last steps (overlap report), check the tests (overlap check-data), use "
+        yield f"{text}heart", f"{way_out}more problems"
 
 
-def _heldout(run: RunData) -> tuple[float, float, float] | None:
-    """Change of the held-out problems from before the run to its last evaluation, and its bounds."""
-    from overlap.evaluation.evaluate import paired_change
-
+def _heldout(run: RunData) -> Estimate | None:
+    """Change of the held-out problems from before the run to its last evaluation."""
     points = run.evaluations
     if len(points) < 2 or points[0].step != 0:
         return None
     change = paired_change(points[0].rate, points[-1].rate)
-    bounds = (change.value, change.low, change.high)
-    return bounds if change.problems >= 8 and all(map(math.isfinite, bounds)) else None
+    known = all(map(math.isfinite, (change.value, change.low, change.high)))
+    return change if change.problems >= 8 and known else None
 
 
 @check
-def no_signal(run: RunData) -> RunWarning | None:
+def no_signal(run: RunData) -> Told:
     """Most groups taught nothing, in a policy that still fails."""
     kept, dropped = run.total("rollout/groups_kept"), run.total("rollout/groups_dropped")
-    share = dropped / (kept + dropped) if kept else 0.0
-    chance = 2 * math.sqrt(max(0.0, share * (1 - share) / (kept + dropped))) if kept else 0.0
-    if share - chance <= NO_SIGNAL or not unsolved(run):
-        return None
-    train = [group for group in run.groups if group["split"] == "train" and group["dropped"]]
-    good = sum(group["solved"] == group["samples"] for group in train)
-    bad = sum(not group["solved"] for group in train)
-    named = f" ({bad} of them all failed, {good} all solved)" if train else ""
-    text = f"{share:.0%} of the groups taught nothing{named}"
-    way_out = "choose problems by overlap filter, use more rollout.samples_per_group, or set rollout.refill_groups"
-    return RunWarning(all_steps(run), share, NO_SIGNAL, text, f"{way_out} or data.drop_solved")
+    share = dropped / (kept + dropped) if kept > 0 else 0.0
+    if not 0 < share < 1 or not unsolved(run):
+        return
+    if share - 2 * math.sqrt(share * (1 - share) / (kept + dropped)) > NO_SIGNAL:
+        train = [group for group in run.groups if group["split"] == "train" and group["dropped"]]
+        good = sum(group["solved"] == group["samples"] for group in train)
+        bad = sum(not group["solved"] for group in train)
+        named = f" ({bad} of them all failed, {good} all solved)" if train else ""
+        way_out = "choose problems by overlap filter, use more rollout.samples_per_group, or set rollout.refill_groups"
+        yield f"{share:.0%} of the groups taught nothing{named}", f"{way_out} or data.drop_solved"
 
 
 @check
-def entropy_collapse(run: RunData) -> RunWarning | None:
+def entropy_collapse(run: RunData) -> Told:
     """The policy always says the same, before it has learned to be right."""
-    course = first_and_last(run, "learn/entropy")
-    if course is None or not course[1] < course[0] / 10 or not unsolved(run):
-        return None
-    text = f"entropy collapsed from {course[0]:.3g} to {course[1]:.3g} nats, so the samples of a group hardly differ"
-    way_out = "raise learn.clip_high or learn.entropy_coef, lower learn.lr, or raise rollout.temperature"
-    return RunWarning(all_steps(run), course[1], course[0] / 10, text, way_out)
+    first, last = first_and_last(run, "learn/entropy")
+    if last < first / 10 and unsolved(run):
+        text = f"entropy collapsed from {first:.3g} to {last:.3g} nats, so the samples of a group hardly differ"
+        yield text, "raise learn.clip_high or learn.entropy_coef, lower learn.lr, or raise rollout.temperature"
 
 
 @check
-def entropy_growth(run: RunData) -> RunWarning | None:
+def entropy_growth(run: RunData) -> Told:
     """The policy turns to noise."""
-    course = first_and_last(run, "learn/entropy")
-    if course is None or not course[1] > max(3 * course[0], 1.0) or reward_rose(run):
-        return None
-    text = (
-        f"entropy grew from {course[0]:.3g} to {course[1]:.3g} nats and the reward did not: the policy turns to noise"
-    )
-    way_out = "lower learn.lr, learn.entropy_coef or rollout.max_staleness, or use learn.kl_coef"
-    return RunWarning(all_steps(run), course[1], max(3 * course[0], 1.0), text, way_out)
+    first, last = first_and_last(run, "learn/entropy")
+    if last > max(3 * first, 1.0) and not reward_rose(run):
+        text = f"entropy grew from {first:.3g} to {last:.3g} nats and the reward did not: the policy turns to noise"
+        yield text, "lower learn.lr, learn.entropy_coef or rollout.max_staleness, or use learn.kl_coef"
 
 
 @check
-def length_growth(run: RunData) -> RunWarning | None:
+def length_growth(run: RunData) -> Told:
     """Responses grow, and their reward does not."""
-    course = first_and_last(run, "rollout/length_mean")
-    if course is None or not course[1] > 2 * course[0] or reward_rose(run):
-        return None
-    text = f"responses grew from {course[0]:.0f} to {course[1]:.0f} tokens and the reward did not"
-    way_out = "set learn.overlong_tokens, or learn.normalize_advantages=false"
-    return RunWarning(all_steps(run), course[1], 2 * course[0], text, way_out)
+    first, last = first_and_last(run, "rollout/length_mean")
+    if last > 2 * first and not reward_rose(run):
+        text = f"responses grew from {first:.0f} to {last:.0f} tokens and the reward did not"
+        yield text, "set learn.overlong_tokens, or learn.normalize_advantages=false"
 
 
 @check
-def truncated(run: RunData) -> RunWarning | None:
+def truncated(run: RunData) -> Told:
     """Many responses are cut off before their end."""
-    share = late_mean(run, "rollout/truncated_share")
-    if not share > 0.25:
-        return None
-    tokens = field_of(run, "model", "response_tokens")
-    text = f"{share:.0%} of the responses were cut off before their end (model.response_tokens={tokens})"
-    way_out = "raise model.response_tokens, give rollout.stop, or set learn.overlong_tokens"
-    return RunWarning(all_steps(run), share, 0.25, text, way_out)
+    share, tokens = late_mean(run, "rollout/truncated_share"), field_of(run, "model", "response_tokens")
+    if share > 0.25:
+        text = f"{share:.0%} of the responses were cut off before their end (model.response_tokens={tokens})"
+        yield text, "raise model.response_tokens, give rollout.stop, or set learn.overlong_tokens"
 
 
 @check
-def clipping(run: RunData) -> RunWarning | None:
+def clipping(run: RunData) -> Told:
     """The clip decides for many tokens: the updates of a step are too large."""
     share, loss = late_mean(run, "learn/clip_fraction"), str(field_of(run, "learn", "loss"))
-    bound = CLIPPED.get(loss, 0.1)
-    if not share > bound:
-        return None
-    text = f"{share:.0%} of the tokens were clipped"
-    way_out = "lower learn.lr or learn.updates_per_step, or widen learn.clip_low and learn.clip_high"
-    return RunWarning(all_steps(run), share, bound, text, way_out)
+    if share > CLIPPED.get(loss, 0.1):
+        way_out = "lower learn.lr or learn.updates_per_step, or widen learn.clip_low and learn.clip_high"
+        yield f"{share:.0%} of the tokens were clipped", way_out
 
 
 @check
-def kl_growth(run: RunData) -> RunWarning | None:
+def kl_growth(run: RunData) -> Told:
     """The policy runs away from its reference."""
-    course = first_and_last(run, "learn/kl")
-    if course is None or not course[1] > max(0.5, 3 * course[0]):
-        return None
-    text = f"the KL from the reference policy grew from {course[0]:.3g} to {course[1]:.3g} nats per token"
-    way_out = "raise learn.kl_coef or lower learn.lr"
-    return RunWarning(all_steps(run), course[1], max(0.5, 3 * course[0]), text, way_out)
+    first, last = first_and_last(run, "learn/kl")
+    if last > max(0.5, 3 * first):
+        text = f"the KL from the reference policy grew from {first:.3g} to {last:.3g} nats per token"
+        yield text, "raise learn.kl_coef or lower learn.lr"
 
 
 @check
-def gradient_spikes(run: RunData) -> RunWarning | None:
+def gradient_spikes(run: RunData) -> Told:
     """Some gradients are many times as large as the others, or no number."""
     norms = run.known("learn/grad_norm")
     learned = [row for row in run.steps if row.get("rollout/groups_kept") and "learn/grad_norm" in row]
-    lost = [int(row["step"]) for row in learned if not math.isfinite(row["learn/grad_norm"])]
+    lost = [row["step"] for row in learned if not math.isfinite(row["learn/grad_norm"])]
     if len(norms) < MIN_STEPS:
-        return _no_gradient(lost) if len(lost) > 1 else None
+        if len(lost) > 1:
+            text = f"the gradient norm was no number in {len(lost)} steps (step {lost[0]} the first)"
+            yield text, "lower learn.lr, use learn.warmup_steps or model.dtype=float32"
+        return
     bound = SPIKE * median(norms)
-    high = [int(row["step"]) for row in learned if not row["learn/grad_norm"] <= bound]
-    if len(high) < max(2, len(norms) / 100) or bound <= 0:
-        return None
-    worst = max(norms)
-    text = f"the gradient norm was above {SPIKE:g} times its median in {len(high)} steps (step {high[0]} the first, "
-    text += f"largest {worst:.3g})"
-    way_out = "lower learn.grad_clip or learn.lr, or use learn.warmup_steps"
-    return RunWarning((high[0], high[-1]), worst, bound, text, way_out)
-
-
-def _no_gradient(steps: list[int]) -> RunWarning:
-    text = f"the gradient norm was no number in {len(steps)} steps (step {steps[0]} the first)"
-    way_out = "lower learn.lr, use learn.warmup_steps or model.dtype=float32"
-    return RunWarning((steps[0], steps[-1]), len(steps), 1, text, way_out)
+    high = [row["step"] for row in learned if not row["learn/grad_norm"] <= bound]
+    if bound > 0 and len(high) >= max(2, len(norms) / 100):
+        text = (
+            f"the gradient norm was above {SPIKE:g} times its median in {len(high)} steps (step {high[0]} the first, "
+        )
+        yield f"{text}largest {max(norms):.3g})", "lower learn.grad_clip or learn.lr, or use learn.warmup_steps"
 
 
 @check
-def critic(run: RunData) -> RunWarning | None:
+def critic(run: RunData) -> Told:
     """The critic predicts the returns worse than a constant would."""
     share = late_mean(run, "critic/explained_variance")
-    if len(run.steps) < 20 or not share < -0.2:
-        return None
-    text = f"the critic predicts returns worse than a constant does (explained variance {share:.2f})"
-    way_out = "raise critic.lr or critic.warmup_steps, or use learn.advantage=group"
-    return RunWarning(all_steps(run), share, -0.2, text, way_out)
+    if len(run.steps) >= 20 and share < -0.2:
+        text = f"the critic predicts returns worse than a constant does (explained variance {share:.2f})"
+        yield text, "raise critic.lr or critic.warmup_steps, or use learn.advantage=group"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from overlap.core.errors import count_of
-from overlap.evaluation.evaluate import paired_change
+from overlap.evaluation.evaluate import Estimate, paired_change
 from overlap.inspect.run_data import EvaluationPoint, RunData
 from overlap.record.progress import change_texts, duration
 from overlap.record.timing import mean
@@ -64,11 +64,16 @@ def _heldout_cards(run: RunData) -> list[Card]:
         return found
     change = paired_change(points[0].rate, points[1].rate)
     if change.problems:
-        value, between = change_texts(asdict(change), binary=points[0].rate.binary)
+        value, between = change_text(points[0], points[1], change)
         unclear = "" if change.low > 0 or change.high < 0 else "no clear change, "
         of = f"{count_of(change.problems, 'problem')}, each against itself"
         found.append(("change", value, f"{unclear}95% CI {between}; {of}"))
     return found
+
+
+def change_text(before: EvaluationPoint, after: EvaluationPoint, change: Estimate) -> tuple[str, str]:
+    """The change between two evaluations, and its 95 % interval."""
+    return change_texts(asdict(change), binary=before.rate.binary and after.rate.binary)
 
 
 def when(point: EvaluationPoint) -> str:

@@ -1,4 +1,4 @@
-"""``overlap show RUN``: steps, verdicts, kept groups, the groups of the newest step as a table, and more."""
+"""``overlap show RUN``: outcome, verdicts, kept groups, the groups of the newest step as a table, and more."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from overlap.core.errors import count_of
-from overlap.inspect.run_data import RunData, rewards_are_passes
-from overlap.inspect.sample_reason import dropped_words
-from overlap.inspect.source import group_rows, rewards_by_step, trained_on
+from overlap.inspect.run_data import RunData
+from overlap.inspect.sample_reason import dropped_words, trained_on
 from overlap.inspect.terminal import figure, hint, one_line_of, table, title, verdict_cell
 from overlap.record.sample_file import GroupKey, group_key
 
@@ -24,13 +23,14 @@ Rows = Sequence[Mapping[str, Any]]
 
 def overview(run: RunData, name: str) -> Iterator[RenderableType]:
     """Yield an overview of run ``name``, which is quoted for a shell."""
-    heads, rows = [head.values for head in run.samples.heads()], group_rows(run)
+    heads, rows = [head.values for head in run.samples.heads()], run.group_rows
     yield title(name)
     if not rows:
         yield "no step has ended yet" if run.live else "no samples are kept here"
         return
-    for what, text in _facts(run, rows, heads):
-        yield Text.assemble((f"{what:10}", "bright_black"), text)
+    facts = list(_facts(run, rows, heads))
+    width = max(len(what) for what, _ in facts) + 2
+    yield from (Text.assemble((f"{what:{width}}", "bright_black"), text) for what, text in facts)
     last = next((row for row in reversed(rows) if row["split"] == "train"), rows[-1])
     newest = [row for row in rows if row["step"] == last["step"] and row["split"] == last["split"]]
     yield ""
@@ -45,20 +45,14 @@ def overview(run: RunData, name: str) -> Iterator[RenderableType]:
 
 
 def _facts(run: RunData, rows: Rows, heads: Rows) -> Iterator[tuple[str, str | Text]]:
-    train, heldout = ([row for row in rows if row["split"] == split] for split in ("train", "heldout"))
-    if train:
-        rewards, number = rewards_by_step(train), count_of(sum(row["samples"] for row in train), "sample")
-        first, last = min(row["step"] for row in train), max(row["step"] for row in train)
-        ends = [figure(rewards.get(step)) for step in ((first, last) if last > first else (first,))]
-        state = one_line_of(run.state)
-        yield "steps", f"{first} to {last} ({state}), {number}, reward {' → '.join(ends)}"
-    if heldout:
-        yield "held-out", _evaluations(heldout)
-    verdicts = verdict_counts(train or rows)
-    known = [verdict_cell(verdict) for verdict, _ in verdicts]
-    told = (
-        Text.assemble((one_line_of(v), style), f" {n:,}") for (v, style), (_, n) in zip(known, verdicts, strict=True)
-    )
+    """The figures of the page, then what became of the samples of training."""
+    from overlap.inspect.outcome import cards  # with all that computes intervals
+
+    for name, value, note in cards(run) if run.steps else ():
+        yield name, Text.assemble(one_line_of(value), (f"  {one_line_of(note)}", "bright_black"))
+    train = [row for row in rows if row["split"] == "train"]
+    verdicts = [(verdict_cell(verdict), number) for verdict, number in verdict_counts(train or rows)]
+    told = (Text.assemble((one_line_of(verdict), style), f" {number:,}") for (verdict, style), number in verdicts)
     yield "verdicts", Text("  ").join(told)
     if train:
         dropped = Counter(dropped_words(row) for row in train if row["dropped"])
@@ -127,13 +121,3 @@ def verdict_counts(rows: Rows) -> list[tuple[str, int]]:
     rest = sum(row["samples"] for row in rows) - verdicts.total() - failed
     others = [("no program", rest), ("not scored", failed)]
     return [*verdicts.most_common(), *((name, number) for name, number in others if number > 0)]
-
-
-def _evaluations(rows: Rows) -> str:
-    binary, told = rewards_are_passes(rows), []
-    for step in sorted({row["step"] for row in rows}):
-        values = [row["reward"] for row in rows if row["step"] == step and row["reward"] is not None]
-        value = sum(values) / len(values) if values else None  # over the problems, as pass@1 is
-        told.append(f"{f'{value:.1%}' if binary and value is not None else figure(value)} after step {step}")
-    shown = told if len(told) < 5 else [*told[:2], "…", *told[-2:]]
-    return ("pass@1 " if binary else "mean reward ") + " → ".join(shown)

@@ -62,7 +62,4 @@ def page_html(title: str, data: Any = None) -> str:
 
 def json_text(value: Any) -> str:
     """JSON in ASCII; figures that are no numbers are null."""
-    try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        return json.dumps(to_json_types(value), separators=(",", ":"))
+    return json.dumps(to_json_types(value), allow_nan=False, separators=(",", ":"))

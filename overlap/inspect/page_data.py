@@ -7,15 +7,15 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from overlap.config.fields import Config
+from overlap.core.json_types import to_json_types
 from overlap.core.kept_groups import BY_INTEREST
 from overlap.inspect.curves import run_charts
 from overlap.inspect.health import run_warnings
 from overlap.inspect.outcome import cards, heldout_problems
 from overlap.inspect.run_data import RunData
 from overlap.inspect.sample_parts import sample_parts
-from overlap.inspect.settings import machine, settings
-from overlap.inspect.source import group_rows
-from overlap.inspect.timeline import timeline
+from overlap.record.ownership import masked
 from overlap.record.sample_file import GroupKey, SampleHead, group_key
 
 _SAMPLE = (
@@ -31,6 +31,7 @@ GROUPS, SAMPLES = 20, 16
 CHARACTERS = 1_600_000
 """Approximate number in all texts of a report together; each text is cut to its share."""
 LONGEST, SHORTEST = 6000, 500
+_NAMES = {"cpu": "processor", "memory_gib": "memory, GiB", "gpus": "GPUs"}
 
 
 def run_facts(run: RunData) -> dict[str, Any]:
@@ -52,10 +53,51 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "warnings": [warning._asdict() for warning in run_warnings(run)],
         "charts": run_charts(run),
         "heldout": heldout_problems(run),
-        "timeline": timeline(run),
         "settings": settings(run),
         "machine": machine(run),
     }
+
+
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration by the names of its fields, as on the command line."""
+    parts = ((part, values) for part, values in config.items() if isinstance(values, Mapping))
+    return {f"{part}.{name}": value for part, values in parts for name, value in values.items()}
+
+
+def value_text(value: Any) -> str:
+    """A value as it is written in YAML or on the command line, without passwords."""
+    return masked(value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str))
+
+
+def settings(run: RunData) -> dict[str, list[list[str]]]:
+    """``changed``: fields that differ from the defaults, with both values; ``same``: all others, with one."""
+    usual, found = flat(to_json_types(Config().to_dict())), {"changed": list[list[str]](), "same": list[list[str]]()}
+    for name, value in flat(run.config).items():
+        if name in usual and usual[name] == value:
+            found["same"].append([name, value_text(value)])
+        else:
+            default = value_text(usual[name]) if name in usual else "no field of this version"
+            found["changed"].append([name, value_text(value), default])
+    return found
+
+
+def machine(run: RunData) -> dict[str, list[list[str]]]:
+    """``history``: when, by which command and with which changes the run was started and resumed; ``facts``: the
+    machine and the versions of libraries.
+    """
+    history = []
+    for entry in run.history:
+        changes = [
+            f"{name}: {value_text(change.get('was'))} → {value_text(change.get('is'))}"
+            for name, change in (entry.get("changes") or {}).items()
+        ]
+        how = f"resumed after step {entry['step']}" if entry.get("step") else "started"
+        history.append([f"{how} {entry.get('at', '')}", str(entry.get("command") or "–"), ", ".join(changes)])
+    summary = run.summary or {}
+    known = [(name, value) for name, value in (summary.get("hardware") or {}).items() if value not in (None, "", [])]
+    known += list((summary.get("versions") or {}).items())
+    facts = [[_NAMES.get(n, n), ", ".join(map(str, v)) if isinstance(v, list) else str(v)] for n, v in known]
+    return {"history": history, "facts": facts}
 
 
 def run_lists(run: RunData) -> dict[str, Any]:
@@ -63,7 +105,7 @@ def run_lists(run: RunData) -> dict[str, Any]:
     heads = run.samples.heads()
     return {
         "samples": by_columns([head.values for head in heads], _SAMPLE),
-        "groups": by_columns(group_rows(run), _GROUP),
+        "groups": by_columns(run.group_rows, _GROUP),
     }
 
 
@@ -94,7 +136,7 @@ def report_data(run: RunData) -> dict[str, Any]:
     return {
         "facts": run_facts(run),
         "samples": by_columns([head.values for head in heads], _SAMPLE),
-        "groups": by_columns(group_rows(run), _GROUP),
+        "groups": by_columns(run.group_rows, _GROUP),
         "texts": texts,
         "kept": len(run.samples),
     }
@@ -115,13 +157,10 @@ def chosen_groups(groups: Mapping[GroupKey, Sequence[SampleHead]]) -> list[Group
     the trained ones first.
     """
     ordered = sorted(groups, key=_in_order)
-    by_kind = [
-        [key for key in ordered if kind in groups[key][0].values["kept_as"]] for kind in (*BY_INTEREST, "heldout")
-    ]
+    kinds = (*BY_INTEREST, "heldout")
+    by_kind = [[key for key in ordered if kind in groups[key][0].values["kept_as"]] for kind in kinds]
     there = [keys for keys in by_kind if keys]
-    chosen: dict[GroupKey, None] = {}
-    for keys in there:
-        chosen |= dict.fromkeys(_spread(keys, GROUPS // len(there)))
+    chosen = dict.fromkeys(key for keys in there for key in _spread(keys, GROUPS // len(there)))
     for split in ("train", "heldout"):
         rest = [key for key in ordered if key not in chosen and key[0] == split]
         chosen |= dict.fromkeys(_spread(rest, GROUPS - len(chosen)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +47,9 @@ def report_html(runs: Sequence[RunData]) -> str:
 
 def run_that_ends(path: Path, rows: Sequence[Mapping[str, Any]]) -> RunData:
     """Data of the run in ``path``, with its ``rows`` of metrics; without its samples where they are too many."""
-    run = RunData(path, rows)
-    with suppress(OSError):
-        if run.samples.path.stat().st_size > MOST_BYTES:
-            run.samples = SampleFile(Path(os.devnull))
+    run, file = RunData(path, rows), RunFile.TRAJECTORIES.of(path)
+    if file.exists() and file.stat().st_size > MOST_BYTES:
+        run.samples = SampleFile(Path(os.devnull))
     return run
 
 
@@ -69,9 +67,8 @@ def by_product(file: RunFile, make: Callable[[], None], lost: Callable[[str, str
     """
     try:
         make()
-    except KeyboardInterrupt:  # the run has ended already, and its figures are still to be printed
-        lost(str(file), "interrupted")
-    except RunDirError as error:
-        lost(str(file), error_reason(error.__cause__) if isinstance(error.__cause__, OSError) else str(error))
-    except Exception as error:  # whatever it is
-        lost(str(file), f"{type(error).__name__}: {error}")
+    except (Exception, KeyboardInterrupt) as error:  # the run has ended, and its figures are still to be printed
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        plain = isinstance(cause, OSError | RunDirError)
+        why = error_reason(cause) if plain else f"{type(error).__name__}: {error}"
+        lost(str(file), "interrupted" if isinstance(error, KeyboardInterrupt) else why)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,21 +14,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from pydantic import TypeAdapter
 
 from overlap.config.arguments import path_given
 from overlap.config.yaml_file import HISTORY
+from overlap.core import reaches
 from overlap.core.errors import ConfigError, error_reason
+from overlap.inspect.sample_reason import ACCEPTED
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import find_run_file, has_owner, stored_summary
-from overlap.record.row_shapes import GROUPS, STEPS, SUMMARY, check_form
+from overlap.record.row_shapes import GROUPS, STEPS, SummaryFile, check_form
 from overlap.record.run_files import RunFile
-from overlap.record.sample_file import SampleFile
+from overlap.record.sample_file import GroupKey, SampleFile, group_key
 from sandbox.core.checks import printable
 
 if TYPE_CHECKING:
     from overlap.evaluation.evaluate import PassRate, ProblemTally
 
-_UNREADABLE = (OSError, ValueError, RecursionError, yaml.YAMLError)
+OPTIONAL_SUMMARY = TypeAdapter(SummaryFile | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,16 @@ def load_run(run: str | Path) -> RunData:
     name = str(path_given("run", run, "runs/first"))
     way_out = "name the directory of a run, for instance runs/latest"
     return RunData(find_run_file(name, RunFile.CONFIG, field="RUN", way_out=way_out).parent)
+
+
+def open_samples(run: str) -> RunData:
+    """The run in directory ``run``, or the answers in file ``run``. Raises ConfigError where there is neither."""
+    path = path_given("RUN", run, "runs/first")
+    if os.path.isfile(path):  # False for a name that no file system takes
+        folder = path.parent
+        inside = path.name == RunFile.TRAJECTORIES.filename and RunFile.CONFIG.of(folder).exists()
+        return load_run(folder) if inside else AnswersFile(path)
+    return load_run(run)
 
 
 class RunData:
@@ -74,14 +89,11 @@ class RunData:
 
     @cached_property
     def _stored(self) -> dict[str, Any]:
-        path = RunFile.CONFIG.of(self.path)
-        try:
-            stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except _UNREADABLE as error:
-            raise _unreadable(path, error) from error
+        stored = self._read(RunFile.CONFIG, lambda path: yaml.safe_load(path.read_text(encoding="utf-8")))
         if not isinstance(stored, dict) or not all(
             isinstance(values, list if section == HISTORY else dict) for section, values in stored.items()
         ):
+            path = RunFile.CONFIG.of(self.path)
             raise ConfigError("RUN", str(path), "holds no configuration; name the directory of a run")
         return stored
 
@@ -90,35 +102,43 @@ class RunData:
         """The rows of ``metrics.jsonl``, one for each step; NaN where a figure could not be measured."""
         from overlap.record.metrics import read_steps  # with all that makes the rows
 
-        path = RunFile.METRICS.of(self.path)
-        try:
-            rows = read_steps(path) if self._known_steps is None else self._known_steps
-            check_form(STEPS, rows)
-        except _UNREADABLE as error:
-            raise _unreadable(path, error) from error
+        known = self._known_steps
+        rows = self._read(RunFile.METRICS, lambda path: read_steps(path) if known is None else known, STEPS)
         return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
 
     @cached_property
     def groups(self) -> list[dict[str, Any]]:
         """The rows of ``groups.jsonl``: one for each group of each step, and for each problem of each evaluation."""
-        path = RunFile.GROUPS.of(self.path)
-        try:
-            rows = read_json_lines(path)
-            check_form(GROUPS, rows)
-            return rows
-        except _UNREADABLE as error:
-            raise _unreadable(path, error) from error
+        rows: list[dict[str, Any]] = self._read(RunFile.GROUPS, read_json_lines, GROUPS)
+        return rows
+
+    @cached_property
+    def group_rows(self) -> list[dict[str, Any]]:
+        """The rows of ``groups.jsonl``; of a run that has none, what its kept samples say."""
+        found: dict[GroupKey, list[dict[str, Any]]] = {}
+        for _, _, head in self.samples.heads() if not self.groups else ():
+            found.setdefault(group_key(head), []).append(head)
+        return self.groups or [_group_row(samples) for samples in found.values()]
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """``summary.json``; None of a run that has not ended in order, or has been resumed since."""
+        found: dict[str, Any] | None = self._read(
+            RunFile.SUMMARY, lambda _: stored_summary(self.path), OPTIONAL_SUMMARY
+        )
+        return found
+
+    def _read(self, file: RunFile, read: Callable[[Path], Any], form: TypeAdapter[Any] | None = None) -> Any:
+        """The content of a file. Raises ConfigError where it cannot be read, or is not of this ``form``."""
+        path = file.of(self.path)
         try:
-            found: dict[str, Any] | None = stored_summary(self.path)
-            if found is not None:
-                check_form(SUMMARY, found)
-            return found
-        except _UNREADABLE as error:
-            raise _unreadable(RunFile.SUMMARY.of(self.path), error) from error
+            found = read(path)
+            if form is not None:
+                check_form(form, found)
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            why = f"cannot be read ({error_reason(error)}); mend it or name another run"
+            raise ConfigError("RUN", str(path), why) from error
+        return found
 
     @property
     def live(self) -> bool:
@@ -138,10 +158,12 @@ class RunData:
         from overlap.evaluation.evaluate import PassRate  # a third of the time that a command takes to start
 
         rows = [row for row in self.groups if row["split"] == "heldout"]
-        binary = rewards_are_passes(rows)
+        sums = [(row["reward"] or 0.0) * (row["samples"] - row["failed"]) for row in rows]
+        # Are the rewards passes? In one evaluation alone it may be chance that they are equal.
+        binary = all(math.isclose(total, row["solved"], abs_tol=1e-6) for total, row in zip(sums, rows, strict=True))
         found: dict[int, list[ProblemTally]] = {}
-        for row in rows:
-            found.setdefault(row["step"], []).append(_tally(row, binary))
+        for row, total in zip(rows, sums, strict=True):
+            found.setdefault(row["step"], []).append(_tally(row, None if binary else total))
         k = self.config.get("run", {}).get("eval_samples") or 1
         temperature = self.config.get("rollout", {}).get("temperature")
         return [EvaluationPoint(step, PassRate(tuple(tallies), k, temperature)) for step, tallies in found.items()]
@@ -192,17 +214,39 @@ class RunData:
         return [(name, printable(value)) for name, value in facts]
 
 
-def _rewards(row: Mapping[str, Any]) -> float:
-    """The sum of the rewards of a group's judged samples."""
-    return float((row["reward"] or 0.0) * (row["samples"] - row["failed"]))
+class AnswersFile(RunData):
+    """A file of ``overlap rollout --out``, without a run around it: it has samples alone."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file, ())
+        self.samples = SampleFile(file)
+        self._stored, self.groups, self.summary = {}, [], None
+
+    @property
+    def state(self) -> str:
+        return "a file of answers"
 
 
-def rewards_are_passes(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """True when the mean rewards of these groups are their pass rates: in one evaluation alone that may be chance."""
-    return all(math.isclose(_rewards(row), row["solved"], abs_tol=1e-6) for row in rows)
+def _group_row(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """A row as in ``groups.jsonl``, of the samples of a group."""
+    first = samples[0]
+    rewards = [s["reward"] for s in samples if s["reward"] is not None]
+    passes = [s["verdict"] == ACCEPTED if s["verdict"] else reaches(s["reward"] or 0.0, 1.0) for s in samples]
+    return {
+        **{name: first[name] for name in ("split", "step", "group", "prompt_id", "dropped")},
+        **{name: sum(s[name] for s in samples) for name in ("truncated", "tokens", "weak")},
+        "samples": len(samples),
+        "solved": sum(passes),
+        "failed": len(samples) - len(rewards),
+        "reward": sum(rewards) / len(rewards) if rewards else None,
+        "reward_std": None,
+        "verdicts": dict(Counter(s["verdict"] for s in samples if s["verdict"])),
+        "programs": len({s["program_sha256"] for s in samples if s["program_sha256"]}),
+        "learned": first["split"] == "train" and not first["dropped"],
+    }
 
 
-def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:
+def _tally(row: Mapping[str, Any], rewards: float | None) -> ProblemTally:
     """Tokens and truncated samples of a row are of all samples, those of a tally of the judged ones: their share."""
     from overlap.evaluation.evaluate import ProblemTally
 
@@ -215,13 +259,9 @@ def _tally(row: Mapping[str, Any], binary: bool) -> ProblemTally:
         row["failed"],
         round(row["truncated"] * share),
         round(row["tokens"] * share),
-        None if binary else _rewards(row),
+        rewards,
     )
 
 
 def _shown(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
-
-
-def _unreadable(path: Path, error: Exception) -> ConfigError:
-    return ConfigError("RUN", str(path), f"cannot be read ({error_reason(error)}); mend it or name another run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from overlap.core.errors import ConfigError
 from overlap.process.atomic import guarded, made_whole
@@ -49,18 +49,20 @@ def _write_parquet(path: Path, blocks: Iterator[list[dict[str, Any]]]) -> None:
 
 
 def _columns(pyarrow: Any) -> list[tuple[str, Any]]:
-    """Each column with its type."""
-    texts, whole, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
-    lists = {"kept_as": texts, "versions": pyarrow.list_(whole), "mask": pyarrow.int8()}
-    lists |= dict.fromkeys(("token_ids", "prompt_token_ids"), pyarrow.int32())
-    lists |= dict.fromkeys(("logprobs", "learner_logprobs"), pyarrow.float32())
-    known = {name: pyarrow.list_(held) for name, held in lists.items()} | {"parts": pyarrow.map_(texts, number)}
-    known |= dict.fromkeys(
-        ("schema", "step", "group", "sample", "passed", "total", "tokens", "turns", "branches"), whole
-    )
-    known |= dict.fromkeys(("reward", "advantage", "generate_s", "queue_s", "verify_s"), number)
-    known |= dict.fromkeys(("weak", "truncated"), pyarrow.bool_())
-    return [(name, known.get(name, texts)) for name in (*HeadRow.__annotations__, *BulkRow.__annotations__)]
+    """Each column with its type: that of its values in a row, or of the numbers that are packed there."""
+    texts, whole, number, list_of = pyarrow.string(), pyarrow.int64(), pyarrow.float64(), pyarrow.list_
+    types: dict[Any, Any] = {bool: pyarrow.bool_(), list[str]: list_of(texts), list[list[int]]: list_of(list_of(whole))}
+    types |= {
+        int: whole,
+        int | None: whole,
+        float: number,
+        float | None: number,
+        dict[str, float]: pyarrow.map_(texts, number),
+    }
+    packed = {"mask": pyarrow.int8(), **dict.fromkeys(("token_ids", "prompt_token_ids"), pyarrow.int32())}
+    packed |= dict.fromkeys(("logprobs", "learner_logprobs"), pyarrow.float32())
+    hints = get_type_hints(HeadRow) | get_type_hints(BulkRow)
+    return [(name, list_of(packed[name]) if name in packed else types.get(hint, texts)) for name, hint in hints.items()]
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from overlap.core.errors import compile_error
@@ -86,7 +85,8 @@ def _cause(row: Mapping[str, Any]) -> str:
     if test is None:
         return f"{verdict_words(verdict)}: {_passed(row)}"
     detail = _behind(_detail(test, row.get("kind") or ""))
-    return f"{_test_of(row, test)}: {verdict_words(test['verdict'])}{detail}"
+    of = f" of {row['total']}" if row["total"] else ""
+    return f"test {test['index'] + 1}{of}: {verdict_words(test['verdict'])}{detail}"
 
 
 def _cause_without_verdict(row: Mapping[str, Any]) -> str:
@@ -98,17 +98,12 @@ def _cause_without_verdict(row: Mapping[str, Any]) -> str:
     return f"reward {row['reward']:g} by the task, which judged no program"
 
 
-def _test_of(row: Mapping[str, Any], test: Mapping[str, Any]) -> str:
-    return f"test {test['index'] + 1} of {row['total']}" if row["total"] else f"test {test['index'] + 1}"
-
-
 def _passed(row: Mapping[str, Any]) -> str:
-    if row["total"] is None:
+    passed, total = row["passed"], row["total"]
+    if total is None:
         return "by its tests"
-    return f"passed {row['passed']} of {row['total']} tests" if row["passed"] != row["total"] else _all(row["total"])
-
-
-def _all(total: int) -> str:
+    if passed != total:
+        return f"passed {passed} of {total} tests"
     return "passed its only test" if total == 1 else f"passed all {total} tests"
 
 
@@ -135,6 +130,13 @@ def dropped_words(row: Mapping[str, Any]) -> str:
     return str(row["dropped"]).replace("_", " ")
 
 
+def trained_on(row: Mapping[str, Any]) -> str:
+    """Return "yes" for a row of groups.jsonl that was trained on, else the reason why not, or "held-out"."""
+    if row["split"] == "heldout":
+        return "held-out"
+    return "yes" if row["learned"] else dropped_words(row) or "no"
+
+
 def verdict_words(verdict: str) -> str:
     """A verdict in words."""
     return VERDICT_WORDS.get(verdict, verdict)
@@ -142,11 +144,9 @@ def verdict_words(verdict: str) -> str:
 
 def program_end(test: Mapping[str, Any]) -> str:
     """End of the program in a test: ``exit code 1``, ``ended by SIGSEGV``; "" where that is not known."""
-    number = test.get("signal")
-    if number is not None:
-        with suppress(ValueError):
-            return f"ended by {signal.Signals(number).name}"
-        return f"ended by signal {number}"
+    if (number := test.get("signal")) is not None:
+        name = next((known.name for known in signal.Signals if known == number), f"signal {number}")
+        return f"ended by {name}"
     return f"exit code {test['exit']}" if test.get("exit") is not None else ""
 
 

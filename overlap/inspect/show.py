@@ -10,16 +10,12 @@ from typing import Any
 from rich.console import RenderableType
 
 from overlap.core.errors import count_of
-from overlap.inspect.missing import what_is_missing
 from overlap.inspect.overview import group_table, overview
 from overlap.inspect.run_data import RunData
-from overlap.inspect.sample_filter import SampleFilter
-from overlap.inspect.sample_reason import first_failed_test, reason
+from overlap.inspect.sample_filter import SampleFilter, what_is_missing
+from overlap.inspect.sample_reason import first_failed_test, reason, trained_on
 from overlap.inspect.show_sample import failing_test, indented, sample_shown, sample_summary
-from overlap.inspect.show_tokens import tokens_shown
-from overlap.inspect.source import group_rows, trained_on
 from overlap.inspect.terminal import figure, hint, one_line_of, shown_argument, table, title, verdict_cell
-from overlap.inspect.tokens import TokenFigure, TokenTexts
 from overlap.record.sample_file import SampleHead, group_key
 
 NEWEST = 20
@@ -29,22 +25,15 @@ Parts = Iterator[RenderableType]
 
 
 @dataclass(frozen=True, slots=True)
-class ShowChoice:
-    """The choice of what is shown."""
+class RunShown:
+    """Shows the parts of one run. ``name`` is that of the run on the command line."""
 
+    run: RunData
+    name: str
     only: SampleFilter = field(default_factory=SampleFilter)
     diff: bool = False
     """The first failing test of each sample, with the difference."""
-    tokens: TokenFigure | None = None
     limit: int = NEWEST
-
-
-class RunShown:
-    """Shows the parts of one run."""
-
-    def __init__(self, run: RunData, name: str, choice: ShowChoice) -> None:
-        """``name``: that of the run on the command line."""
-        self.run, self.name, self.choice, self.only = run, shown_argument(name), choice, choice.only
 
     def parts(self) -> Parts:
         """Return the chosen parts. Raises ConfigError where there is no such step, group, sample or problem."""
@@ -57,9 +46,7 @@ class RunShown:
             return self._one_group()
         if only.problem:
             return self._one_problem()
-        if only.dropped:
-            return self._dropped()
-        return overview(self.run, self.name) if only == SampleFilter() else self._groups()
+        return overview(self.run, shown_argument(self.name)) if only == SampleFilter() else self._groups()
 
     def found(self) -> list[SampleHead]:
         """The samples that are asked for. Raises ConfigError where there are none."""
@@ -69,7 +56,8 @@ class RunShown:
         return heads
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [row for row in group_rows(self.run) if self.only.matches_group(row)]
+        rows = [row for row in self.run.group_rows if self.only.matches_group(row)]
+        return [row for row in rows if row["split"] == "train"] if self.only.dropped else rows
 
     def _one_sample(self) -> Parts:
         """The newest sample of a number within its group; where several groups have one, a line says so."""
@@ -77,9 +65,6 @@ class RunShown:
         row = self.run.samples.row(heads[-1])
         if len(heads) > 1:
             yield f"{len(heads)} samples are meant; this is the newest (--step and --group choose another)"
-        if self.choice.tokens:
-            yield from tokens_shown(row, self.choice.tokens, TokenTexts(self.run))
-            return
         yield from sample_shown(row)
         if sum(group_key(head.values) == group_key(row) for head in self.run.samples.heads()) > 1:
             yield from self._hint(f"--step {row['step']} --group {row['group']}", "shows its group side by side")
@@ -96,7 +81,7 @@ class RunShown:
         key = group_key(heads[-1].values)
         samples = [self.run.samples.row(head) for head in heads if group_key(head.values) == key]
         yield from _group(samples, next((row for row in reversed(rows) if group_key(row) == key), None))
-        if self.choice.diff:
+        if self.diff:
             yield from self._failing_tests(filter(first_failed_test, samples))
         lowest = min(samples, key=lambda row: (row["reward"] is None, row["reward"] or 0.0))
         yield from self._hint(f"--step {lowest['step']} --sample {lowest['id']}", "shows one of them whole")
@@ -112,42 +97,32 @@ class RunShown:
             yield from self._listed(heads)
 
     def _groups(self) -> Parts:
-        """The groups of a step, or of evaluations."""
-        rows = self._rows()
-        if not rows:
-            self.found()  # raises
-        if self.only.step is None:
-            rows = [row for row in rows if row["step"] == rows[-1]["step"]]
-        where = "after" if self.only.split == "heldout" else "of"
-        yield title(f"{count_of(len(rows), 'group')} {where} step {rows[-1]['step']}")
-        yield from self._table(rows)
-
-    def _dropped(self) -> Parts:
-        """The groups that were not trained on, the newest first, and why."""
-        rows = [row for row in self._rows() if row["split"] == "train"][::-1]
+        """The groups of a step, or of evaluations; or groups that were not trained on, the newest first, and why."""
+        rows, dropped = self._rows(), self.only.dropped
         if not rows:
             places = replace(self.only, dropped=False)
             if not places.of(self.run.samples.heads()):
                 raise what_is_missing(self.run, places)
             yield "every group was trained on"
             return
-        chosen = rows[: self.choice.limit]
-        yield title(f"{count_of(len(rows), 'group')} not trained on, newest first")
-        yield from self._table(chosen)
-        yield from _more(len(rows) - len(chosen))
-
-    def _table(self, rows: list[dict[str, Any]]) -> Parts:
+        if dropped:
+            heading, shown = "not trained on, newest first", rows[::-1][: self.limit]
+        else:
+            rows = shown = [row for row in rows if row["step"] == rows[-1]["step"]]
+            heading = f"{'after' if self.only.split == 'heldout' else 'of'} step {rows[-1]['step']}"
+        yield title(f"{count_of(len(rows), 'group')} {heading}")
         kept = {group_key(head.values) for head in self.run.samples.heads()}
-        yield group_table(rows, kept=kept)
-        row = next((row for row in reversed(rows) if group_key(row) in kept), rows[-1])
+        yield group_table(shown, kept=kept)
+        row = next((row for row in reversed(shown) if group_key(row) in kept), shown[-1])
         yield from self._hint(f"--step {row['step']} --group {row['group']}", "shows a group side by side")
+        yield from _more(len(rows) - len(shown))
 
     def _listed(self, heads: list[SampleHead]) -> Parts:
         """The newest of these samples, a line each with the reason of its reward."""
-        rows = [self.run.samples.row(head) for head in heads[::-1][: self.choice.limit]]
+        rows = [self.run.samples.row(head) for head in heads[::-1][: self.limit]]
         what = " that did not pass" if self.only.failed else ""
         yield title(f"{count_of(len(heads), 'kept sample')}{what}, newest first")
-        if self.choice.diff:
+        if self.diff:
             yield from self._failing_tests(rows)
             yield from _more(len(heads) - len(rows))
             return
@@ -167,7 +142,7 @@ class RunShown:
 
     def _hint(self, flags: str, what: str) -> Parts:
         yield ""
-        yield hint(f"overlap show {self.name} {flags}", what)
+        yield hint(f"overlap show {shown_argument(self.name)} {flags}", what)
 
 
 def _group(samples: Sequence[Mapping[str, Any]], row: Mapping[str, Any] | None) -> Parts:

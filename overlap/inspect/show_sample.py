@@ -6,26 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
+from rich.syntax import Syntax
 from rich.text import Text
 
-from overlap.inspect.branches import branches, depth
-from overlap.inspect.program_text import highlighted
-from overlap.inspect.sample_reason import (
-    ACCEPTED,
-    compared,
-    difference_of,
-    first_failed_test,
-    program_end,
-    reason,
-    test_message,
-    verdict_words,
-    whole_text,
-)
+from overlap.inspect.sample_parts import branches, test_parts
+from overlap.inspect.sample_reason import first_failed_test, program_end, reason
 from overlap.inspect.terminal import figure, one_line_of, safe, table, title, verdict_cell
 
 LONGEST = 200
 """Lines of one text that are shown."""
-TESTS = 30
 MARGIN = "    "
 Row = Mapping[str, Any]
 
@@ -39,10 +28,10 @@ def sample_shown(row: Row) -> Iterator[RenderableType]:
         yield from compiler
     if program := row.get("program"):
         yield title(f"program ({program.get('language') or 'text'})")
-        yield highlighted(program["source"], program.get("language") or "")
+        yield _highlighted(program["source"], program.get("language") or "")
         for name, text in program.get("files") or ():
             yield title(f"file {name}")
-            yield highlighted(text, "")
+            yield _highlighted(text, "")
     yield from _tests(row)
     if row["verdict"] != "CE":
         yield from compiler
@@ -70,28 +59,24 @@ def sample_summary(row: Row) -> Iterator[RenderableType]:
 
 def failing_test(row: Row) -> Iterator[RenderableType]:
     """The first test that failed: input, expected and actual value, how the program ended."""
-    test, kind = first_failed_test(row), row.get("kind") or ""
-    if test is None:
+    kind = row.get("kind") or ""
+    if (failed := first_failed_test(row)) is None:
         return
-    what = f"test {test['index'] + 1} · {verdict_words(test['verdict'])}"
+    test = test_parts(failed, kind)
     cpu = f"CPU {test['cpu_s']:.2f} s" if test.get("cpu_s") is not None else ""
     memory = f"{_mib(test)} MiB" if _mib(test) else ""
-    yield title(" · ".join(text for text in (what, program_end(test), cpu, memory) if text))
-    yield from _named("message", test_message(test) or None)
-    yield from _named("input", whole_text(test.get("input")))
-    if not compared(kind, test):
-        yield from _named("expected", whole_text(test.get("expected")), "green")
-        title_of_got = "the program said" if test.get("expected") is not None else "got"
-        yield from _named(title_of_got, whole_text(test.get("got")), "red")
-    elif lines := difference_of(kind, test):
+    facts = (f"test {test['index'] + 1}", test["words"], test["ending"], cpu, memory)
+    yield title(" · ".join(text for text in facts if text))
+    yield from _named("message", test["message"] or None)
+    yield from _named("input", test["input"])
+    if test["diff"]:
+        styles = {"-": "green", "+": "red", "@": "bright_black"}
         yield Text.assemble(("- expected", "green"), "  ", ("+ got", "red"))
-        yield from (
-            Text(safe(line), {"-": "green", "+": "red", "@": "bright_black"}.get(line[0], "")) for line in lines
-        )
+        yield from (Text(safe(line), styles.get(line[0], "")) for line in test["diff"])
     else:
-        yield from _named("expected and got are the same as far as they were kept", whole_text(test["got"]))
-    if (told := whole_text(test.get("stderr"))) and told.strip():
-        yield from _named("stderr", told)
+        yield from _named("expected", test["expected"], "green")
+        yield from _named("the program said" if kind == "interactive" else "got", test["got"], "red")
+    yield from _named("stderr", (test["stderr"] or "").strip("\n") or None)
 
 
 def _named(name: str, text: str | None, style: str = "") -> Iterator[RenderableType]:
@@ -105,7 +90,6 @@ def _tests(row: Row) -> Iterator[RenderableType]:
     if len(tests) < 2:
         return
     yield title(f"tests ({row['passed']} of {row['total']} passed)")
-    shown = tests if len(tests) <= TESTS else [test for test in tests if test["verdict"] != ACCEPTED][:TESTS]
     cells = [
         (
             test["index"] + 1,
@@ -115,11 +99,9 @@ def _tests(row: Row) -> Iterator[RenderableType]:
             "" if test.get("exit") == 0 else program_end(test),
             test.get("message", ""),
         )
-        for test in shown
+        for test in tests
     ]
     yield table(("test", "verdict", "CPU s", "MiB", "end", "message"), cells, right="test MiB")
-    if len(shown) < len(tests):
-        yield f"… {len(tests) - len(shown)} more tests"
 
 
 def _episode(row: Row) -> Iterator[RenderableType]:
@@ -130,7 +112,7 @@ def _episode(row: Row) -> Iterator[RenderableType]:
     for branch in found:
         left = f"leaves {branch.parent} after {branch.shared:,} tokens" if branch.parent else "begins"
         judged = "judged" if branch.number == len(found) else f"ended by {branch.finish}"
-        number = "  " * depth(found, branch.number) + str(branch.number)
+        number = "  " * branch.depth + str(branch.number)
         cells.append((number, left, f"{branch.tokens:,} tokens", judged, " ".join(branch.text.split())[:LONGEST]))
     yield table(("branch", "where", "length", "end", "text"), cells)
 
@@ -149,3 +131,12 @@ def _text(text: str, most: int = LONGEST, margin: str = "") -> Text:
 
 def _mib(test: Mapping[str, Any]) -> str:
     return f"{test['memory_bytes'] / 2**20:.0f}" if test.get("memory_bytes") else ""
+
+
+def _highlighted(source: str, language: str) -> Text:
+    """A program with numbered lines, in colours where the language is known."""
+    lines = Syntax("", language, theme="ansi_dark", background_color="default").highlight(safe(source)).split()
+    width = len(str(len(lines)))
+    return Text("\n").join(
+        Text.assemble((f"{at:>{width}}  ", "bright_black"), line) for at, line in enumerate(lines, 1)
+    )

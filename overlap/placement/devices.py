@@ -25,7 +25,7 @@ SHM = Path("/dev/shm")
 _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 ELSEWHERE = " (`overlap train --dry-run --devices 8x80` plans the memory of other hardware)"
 
 
@@ -82,29 +82,19 @@ def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) 
         why = "this torch is built without CUDA" if not built else "the driver shows no GPU"
         why = f"{VISIBLE}={environ[VISIBLE]} hides every GPU" if known and VISIBLE in environ else why
         raise ConfigError("run.device", "cuda", f"{why}: use auto or cpu, or install for a GPU{ELSEWHERE}")
-    return Devices(names, _smallest(names, known, environ), held, _shared(), held != physical)
+    shared = shutil.disk_usage(SHM).total if SHM.is_dir() else 0
+    return Devices(names, _smallest(names, known), held, shared, held != physical)
 
 
-def _shared() -> int:
-    """Bytes of what is mounted at ``SHM``."""
-    try:
-        found = os.statvfs(SHM)
-    except OSError:
-        return 0
-    return found.f_blocks * found.f_frsize
-
-
-def _smallest(names: Sequence[str], known: Sequence[int], environ: Mapping[str, str]) -> int:
+def _smallest(names: Sequence[str], known: Sequence[int]) -> int:
     """Bytes of the smallest of the GPUs ``names``, of all that are ``known``, in the driver's order; 0: not known.
 
-    CUDA counts the fastest first unless it is set to the driver's order: so which one a number means is not known where
-    GPUs differ and some are hidden. The memory of a part of a GPU (MIG) is not found here.
+    CUDA counts the fastest first, so which one a number means is not known where GPUs differ and some are hidden. The
+    memory of a part of a GPU (MIG) is not found here.
     """
-    if not names or any(name.startswith("MIG-") for name in names):
+    differ = len(set(known)) > 1 and len(names) < len(known)
+    if not names or differ or any(name.startswith("MIG-") for name in names):
         return 0
-    if len(set(known)) > 1 and len(names) < len(known):
-        ordered = environ.get(ORDER) == "PCI_BUS_ID" and all(name.isdecimal() for name in names)
-        return min(known[int(name)] for name in names) if ordered else 0
     return min(known, default=0)
 
 
@@ -125,16 +115,15 @@ def visible(count: int, given: str | None) -> tuple[str, ...]:
 
 @cache
 def listed() -> tuple[int, ...]:
-    """Bytes of each GPU of the machine, whatever is visible of them; 0 where the driver's tool is missing."""
-    if (tool := shutil.which("nvidia-smi")) is not None:
-        query = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-        try:
-            done = subprocess.run(query, env=child_environment(), capture_output=True, text=True, timeout=_SMI_S)
-        except (OSError, subprocess.TimeoutExpired):
-            return _nodes()
-        if done.returncode == 0:
-            return tuple(int(line) * _MIB if line.isdigit() else 0 for line in map(str.strip, done.stdout.splitlines()))
-    return _nodes()
+    """Bytes of each GPU of the machine, whatever is visible of them; 0 where the driver's tool is missing or fails."""
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(
+            query, env=child_environment(), capture_output=True, text=True, timeout=_SMI_S, check=True
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return _nodes()
+    return tuple(int(line) * _MIB if line.isdigit() else 0 for line in map(str.strip, done.stdout.splitlines()))
 
 
 def _nodes() -> tuple[int, ...]:
@@ -155,11 +144,8 @@ def physical_cores(cpus: Sequence[int], root: Path = Path("/sys/devices/system/c
     """One of the ``cpus`` of each physical core, the last as the engine does; all where the machine does not tell."""
     last = dict[str, int]()
     for cpu in cpus:
-        try:
-            core = (root / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
-        except OSError:
-            core = str(cpu)
-        last[core] = cpu
+        siblings = root / f"cpu{cpu}/topology/thread_siblings_list"
+        last[siblings.read_text().strip() if siblings.is_file() else str(cpu)] = cpu
     return tuple(sorted(last.values()))
 
 
@@ -174,10 +160,8 @@ def bfloat16_is_fast(processor: Path = Path("/proc/cpuinfo")) -> bool:
     """True when products in bfloat16 take no longer than in float32: on x86 with AMX, on Arm with bf16, and where
     nothing is known. With AVX-512 alone they take about twice as long, without it they are done in software, 50 times.
     """
-    with suppress(OSError):
-        words = set(processor.read_text().split())
-        return not words & {"sse2", "asimd"} or bool(words & {"amx_bf16", "bf16"})
-    return True
+    words = set(processor.read_text().split()) if processor.is_file() else set[str]()
+    return not words & {"sse2", "asimd"} or bool(words & {"amx_bf16", "bf16"})
 
 
 def with_dtype(cfg: Config) -> Config:
@@ -198,11 +182,8 @@ def _rooms(groups: Path, own: Path) -> Iterator[int]:
     in use are given back when they are wanted.
     """
     for group, unified in groups_above("memory", groups, own):
-        yield from _room(group, *(_V2 if unified else _V1))
-
-
-def _room(group: Path, limit: str, usage: str, reclaimable: str) -> Iterator[int]:
-    with suppress(OSError, ValueError):  # no such group here, or "max"
-        most, used = int((group / limit).read_text()), int((group / usage).read_text())
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        yield most - used + int(stat.get(reclaimable, 0))
+        limit, usage, reclaimable = _V2 if unified else _V1
+        with suppress(OSError, ValueError):  # no such group here, or "max"
+            most, used = int((group / limit).read_text()), int((group / usage).read_text())
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            yield most - used + int(stat.get(reclaimable, 0))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from overlap.config.fields import Config
-from overlap.placement.learner import Items
-from overlap.placement.planned_run import PlannedRun, number_bytes
+from overlap.placement.planned_run import Items, PlannedRun, number_bytes
 from overlap.placement.shapes import ModelShape
 
 CPU_BLOCK_TOKENS = 32
@@ -20,16 +19,15 @@ ENGINE_OWN = 1_600_000_000
 
 
 def token_bytes(cfg: Config, policy: ModelShape) -> int:
-    """Bytes that a token leaves in the KV cache of all GPUs of an engine together."""
-    return policy.decoder.layers * policy.kv_width * _kv_number_bytes(cfg)
-
-
-def _kv_number_bytes(cfg: Config) -> int:
-    """Bytes of a number in the KV cache. A type of less than a byte is planned with one, its scales among it."""
+    """Bytes that a token leaves in the KV cache of all GPUs of an engine together. A number type of less than a byte is
+    planned with one, its scales among it.
+    """
     options, own = cfg.rollout.engine, number_bytes(cfg)
+    known = {"auto": own, "bfloat16": 2, "float16": 2}
+    width = known.get(str(options.get("kv_cache_dtype") or "auto"), 1)
     if options.get("kv_cache_dtype_skip_layers"):
-        return own  # which layers those are is not known
-    return {"auto": own, "bfloat16": 2, "float16": 2}.get(str(options.get("kv_cache_dtype") or "auto"), 1)
+        width = own  # which layers those are is not known
+    return policy.decoder.layers * 2 * policy.decoder.keys * width
 
 
 def gpu_token_bytes(run: PlannedRun) -> int:
@@ -43,7 +41,7 @@ def kv_room(run: PlannedRun, size: int) -> int:
     r = run.cfg.rollout
     if not size:
         return gpu_token_bytes(run) * r.at_once * run.cfg.context_tokens
-    return int(r.gpu_memory * size) - sum(engine_weights(run).values()) - WORKSPACE
+    return int(r.gpu_memory * size) - engine_weights(run).total() - WORKSPACE
 
 
 def kv_tokens(run: PlannedRun, size: int) -> int:
@@ -59,15 +57,15 @@ def engine_shortage(run: PlannedRun, size: int) -> int:
 
 def engine_weights(run: PlannedRun) -> Items:
     """On each of its GPUs, with the place for an adapter."""
-    return {"engine weights": run.weights // run.cfg.rollout.tensor_parallel, **run.engine_adapter}
+    return Items({"engine weights": run.weights // run.cfg.rollout.tensor_parallel}) + run.engine_adapter
 
 
 def engine_on_gpu(run: PlannedRun, size: int, state: Literal["awake", "weights", "asleep"]) -> Items:
     """On one GPU: with all that it needs, woken for its weights alone, or asleep."""
     if state == "asleep":
-        return {"workspace": ASLEEP}
-    items = {"workspace": WORKSPACE, **engine_weights(run)}
-    return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
+        return Items({"workspace": ASLEEP})
+    cache = max(0, kv_room(run, size)) if state == "awake" else 0
+    return Items({"workspace": WORKSPACE, "KV cache": cache}) + engine_weights(run)
 
 
 def cpu_block_tokens(cfg: Config) -> int:
@@ -88,4 +86,5 @@ def cpu_kv_bytes(cfg: Config, policy: ModelShape, available: int) -> int:
 def engine_on_cpu(run: PlannedRun, available: int) -> Items:
     """All of its processes, where ``available`` bytes are the engine's share of the memory that is free."""
     cache = cpu_kv_bytes(run.cfg, run.policy, available)
-    return {"processes' own": ENGINE_OWN, "engine weights": run.weights, **run.engine_adapter, "KV cache": cache}
+    own = Items({"processes' own": ENGINE_OWN, "engine weights": run.weights, "KV cache": cache})
+    return own + run.engine_adapter

@@ -11,7 +11,6 @@ from overlap.config.fields import Config
 from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices, devices_here, free_memory
 from overlap.placement.engine_memory import engine_shortage, kv_tokens
-from overlap.placement.learner import ACTIVATIONS, BUCKETS, GRADIENTS, OPTIMIZER, WEIGHTS
 from overlap.placement.memory import (
     CRITIC,
     GIB,
@@ -24,7 +23,15 @@ from overlap.placement.memory import (
     MemoryNeed,
     memory_plan,
 )
-from overlap.placement.planned_run import PlannedRun, Seats
+from overlap.placement.planned_run import (
+    ACTIVATIONS,
+    BUCKETS,
+    GRADIENTS,
+    OPTIMIZER,
+    WEIGHTS,
+    PlannedRun,
+    Seats,
+)
 from overlap.placement.seats import Placement, place
 from overlap.placement.shapes import ModelShape
 
@@ -80,11 +87,11 @@ def sequences_at_once(run: PlannedRun, seats: Seats) -> int:
     return max(1, min(SEQUENCES, int(held / (LENGTH * run.cfg.context_tokens))))
 
 
-def check_fit(run: PlannedRun, seats: Seats) -> tuple[MemoryNeed, ...]:
+def check_fit(run: PlannedRun, seats: Seats, node: str = "") -> tuple[MemoryNeed, ...]:
     """Return the plan of a run that fits, or whose devices' memory is not known.
 
-    Raises ConfigError for any other, with the place, the bytes that are needed and free, the item that needs the most
-    and a setting to change; and for what its models cannot do.
+    Raises ConfigError for any other, with the ``node`` of a cluster, the place, the bytes that are needed and free, the
+    item that needs the most and a setting to change; and for what its models cannot do.
     """
     check_models(run)
     plan = memory_plan(run, seats)
@@ -93,14 +100,14 @@ def check_fit(run: PlannedRun, seats: Seats) -> tuple[MemoryNeed, ...]:
         biggest = max(worst.items, key=lambda item: worst.items[item])
         told = f"{worst.place} needs {worst.total / GIB:.1f} GiB during {worst.moment}, {worst.free / GIB:.1f} free; "
         told += f"most of it is for {biggest} ({worst.items[biggest] / GIB:.1f})"
-        _refuse(run, told, next(_ways_out(run, seats, worst)))
+        _refuse(run, node, told, next(_ways_out(run, seats, worst)))
     if seats.smallest and run.engine and (missing := engine_shortage(run, seats.smallest)) > 0:
         has = run.cfg.rollout.gpu_memory * seats.smallest / GIB
         told = (
             f"an engine with one sequence of {run.cfg.context_tokens:,} tokens needs {has + missing / GIB:.1f} GiB of "
         )
         told += f"a GPU, and its share (rollout.gpu_memory) is {has:.1f}"
-        _refuse(run, told, "a higher rollout.gpu_memory" if run.cfg.rollout.gpu_memory < 0.9 else _SMALLER)
+        _refuse(run, node, told, "a higher rollout.gpu_memory" if run.cfg.rollout.gpu_memory < 0.9 else _SMALLER)
     return plan
 
 
@@ -144,65 +151,51 @@ _SMALLER = "a smaller model.policy"
 _STATES = (WEIGHTS, GRADIENTS, OPTIMIZER, BUCKETS, REFERENCE, OFFLOADED)
 
 
-def _refuse(run: PlannedRun, told: str, way_out: str) -> None:
+def _refuse(run: PlannedRun, node: str, told: str, way_out: str) -> None:
     found = re.search(r"(\w+)\.(\w+)", way_out)
     assert found is not None
     value = getattr(getattr(run.cfg, found[1]), found[2])
-    raise ConfigError(found[0], value, f"the run does not fit: {told}: use {way_out}")
+    raise ConfigError(found[0], value, f"{node and f'node {node}: '}the run does not fit: {told}: use {way_out}")
 
 
 def _ways_out(run: PlannedRun, seats: Seats, need: MemoryNeed) -> Iterator[str]:
     """Yield what lowers the items there, those of the biggest first: what changes no result, then what makes it another
     run.
     """
-    on_gpu = need.place not in (HOST, MACHINE)
+    ways = _ways(run, seats, need)
     for item in sorted(need.items, key=lambda item: -need.items[item]):
-        ways = _state_ways(run, seats, need, on_gpu) if item in _STATES else []
-        if item in ("KV cache", "engine weights", "sleeping weights"):
-            ways = _engine_ways(run, seats, item, on_gpu)
-        elif item == ACTIVATIONS:
-            ways = _pass_ways(run, need, on_gpu)
-        yield from (way for way, helps in ways if helps)
+        yield from (way for way, items, helps in ways if item in items and helps)
     yield _SMALLER
 
 
-def _engine_ways(run: PlannedRun, seats: Seats, item: str, on_gpu: bool) -> list[tuple[str, bool]]:
-    rollout, parallel = run.cfg.rollout, 2 * run.cfg.rollout.tensor_parallel
-    splits = parallel <= len(seats.devices) and run.policy.splits(parallel)
+def _ways(run: PlannedRun, seats: Seats, need: MemoryNeed) -> list[tuple[str, tuple[str, ...], bool]]:
+    """Settings, the items that each lowers, and whether it does so here."""
+    learn, rollout, gpus = run.cfg.learn, run.cfg.rollout, len(seats.devices)
+    parallel, parts, on_gpu = (
+        2 * rollout.tensor_parallel,
+        2 * learn.sequence_parallel,
+        need.place not in (HOST, MACHINE),
+    )
+    again = run.trained("critic" if need.moment == CRITIC else "actor", on_gpu=on_gpu).recomputes
+    rests = on_gpu and seats.turns and learn.offload == "none"
+    held, cache, asleep, passed = ("engine weights",), ("KV cache",), ("sleeping weights",), (ACTIVATIONS,)
+    splits = on_gpu and parallel <= gpus and run.policy.splits(parallel)
+    shared = run.critic is None and learn.ranks % parts == 0 and run.policy.divides(parts)
     return [
-        ("learn.lora_rank=0, which trains all weights", item == "sleeping weights"),
-        (f"rollout.tensor_parallel={parallel}", on_gpu and item != "KV cache" and splits),
-        ("a lower rollout.gpu_memory", on_gpu and item == "KV cache"),
-        ("a lower rollout.max_sequences", not on_gpu and item == "KV cache" and rollout.at_once > 1),
-        ("a lower rollout.replicas", len(seats.engines) > 1),
-    ]
-
-
-def _pass_ways(run: PlannedRun, need: MemoryNeed, on_gpu: bool) -> list[tuple[str, bool]]:
-    """Settings that make a learner's pass over a micro-batch smaller."""
-    learn, parts = run.cfg.learn, 2 * run.cfg.learn.sequence_parallel
-    model = run.trained("critic" if need.moment == CRITIC else "actor", on_gpu=on_gpu)
-    return [
-        ("learn.recompute=always", not model.recomputes and need.moment != TRANSFER),
-        ("a lower learn.micro_batch_tokens", learn.micro_batch_tokens > run.cfg.context_tokens),
-        (
-            f"learn.sequence_parallel={parts}",
-            run.critic is None and learn.ranks % parts == 0 and run.policy.divides(parts),
-        ),
-        ("a lower model.response_tokens", True),
-    ]
-
-
-def _state_ways(run: PlannedRun, seats: Seats, need: MemoryNeed, on_gpu: bool) -> list[tuple[str, bool]]:
-    """Settings that make the learner's states smaller, or move them elsewhere."""
-    learn = run.cfg.learn
-    rests = on_gpu and seats.turns and run.offload == "none"
-    return [
-        ("learn.offload=sleep", rests and (need.moment != LEARNING or run.critic is not None)),
-        ("learn.zero_stage=3", learn.zero_stage < 3 and learn.ranks > 1),
-        ("learn.offload=none", need.place == HOST and run.offload != "none"),
-        ("more learn.ranks", on_gpu and learn.ranks < len(seats.devices)),
-        ("learn.offload=cpu", on_gpu and run.offload != "cpu"),
-        ("a lower learn.ranks", not on_gpu and len(seats.ranks) > 1),
-        ("learn.lora_rank=16, which trains adapters", not learn.lora_rank),
+        ("learn.lora_rank=0, which trains all weights", asleep, True),
+        (f"rollout.tensor_parallel={parallel}", held + asleep, splits),
+        ("a lower rollout.gpu_memory", cache, on_gpu),
+        ("a lower rollout.max_sequences", cache, not on_gpu and rollout.at_once > 1),
+        ("a lower rollout.replicas", held + cache + asleep, len(seats.engines) > 1),
+        ("learn.recompute=always", passed, not again and need.moment != TRANSFER),
+        ("a lower learn.micro_batch_tokens", passed, learn.micro_batch_tokens > run.cfg.context_tokens),
+        (f"learn.sequence_parallel={parts}", passed, shared),
+        ("a lower model.response_tokens", passed, True),
+        ("learn.offload=sleep", _STATES, rests and (need.moment != LEARNING or run.critic is not None)),
+        ("learn.zero_stage=3", _STATES, learn.zero_stage < 3 and learn.ranks > 1),
+        ("learn.offload=none", _STATES, need.place == HOST and learn.offload != "none"),
+        ("more learn.ranks", _STATES, on_gpu and learn.ranks < gpus),
+        ("learn.offload=cpu", _STATES, on_gpu and learn.offload != "cpu"),
+        ("a lower learn.ranks", _STATES, not on_gpu and len(seats.ranks) > 1),
+        ("learn.lora_rank=16, which trains adapters", _STATES, not learn.lora_rank),
     ]

@@ -15,8 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from overlap.placement.engine_memory import engine_on_cpu, engine_on_gpu, engine_weights
-from overlap.placement.learner import GRADIENTS, OPTIMIZER, WEIGHTS, Items, Trained, item_sums, transfer_bytes
-from overlap.placement.planned_run import Model, PlannedRun, Seats
+from overlap.placement.planned_run import (
+    GRADIENTS,
+    OPTIMIZER,
+    WEIGHTS,
+    Items,
+    Model,
+    PlannedRun,
+    Seats,
+    Trained,
+    transfer_bytes,
+)
 
 SAMPLING, TRANSFER, LEARNING, CRITIC = "sampling", "the weight transfer", "learning", "the critic's learning"
 _LEARNS: Mapping[str, Model] = {LEARNING: "actor", CRITIC: "critic"}
@@ -63,30 +72,22 @@ class MemoryNeed:
 def memory_plan(run: PlannedRun, seats: Seats) -> tuple[MemoryNeed, ...]:
     """The need of each place by the run's configuration, its models' shapes and its seats; the host's last."""
     found = []
+    most = 0 if seats.devices else max(rank_items(run, each)[0].total() for each in (TRANSFER, LEARNING, CRITIC))
+    heaps = (HEAP_FACTOR - 1) * most * len(seats.ranks)  # what ranks on a CPU may have beside what is in use
     for place, moments in held(run, seats).items():
-        moment, items = max(moments.items(), key=lambda one: _size(one[1]))
+        moment, items = max(moments.items(), key=lambda one: one[1].total())
         free = seats.host if place in (HOST, MACHINE) else int(USABLE * seats.devices[int(place.split()[1])])
-        worst = _size(items) + (_heap(run, seats) if place == MACHINE else 0)
-        found.append(MemoryNeed(place, moment, {name: size for name, size in items.items() if size}, free, worst))
+        found.append(MemoryNeed(place, moment, +items, free, items.total() + heaps))
     return tuple(sorted(found, key=lambda need: need.place == HOST))
 
 
 def held(run: PlannedRun, seats: Seats) -> dict[str, dict[str, Items]]:
     """Place → moment → items."""
-    found: dict[str, dict[str, Items]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, dict[str, Items]] = defaultdict(lambda: defaultdict(Items))
     for moment in (SAMPLING, TRANSFER, LEARNING, *([CRITIC] if run.critic else [])):
         for place, items in (_on_gpus if seats.devices else _on_machine)(run, seats, moment):
-            found[place][moment] = item_sums(found[place][moment], items)
+            found[place][moment] += items
     return found
-
-
-def gpu(number: int) -> str:
-    """The name of a place."""
-    return f"GPU {number}"
-
-
-def _size(items: Items) -> int:
-    return sum(items.values())
 
 
 def _on_gpus(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[str, Items]]:
@@ -96,15 +97,15 @@ def _on_gpus(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[str, 
     state: Literal["awake", "weights", "asleep"] = "awake"
     if seats.turns and moment != SAMPLING:
         state = "weights" if moment == TRANSFER else "asleep"
+    buffer = transfer_bytes(seats.backend, *run.sent, engine=True) if moment == TRANSFER else 0
     for device in (device for engine in seats.engines if run.engine for device in engine):
-        buffer = transfer_bytes(seats.backend, *run.sent, engine=True) if moment == TRANSFER else 0
-        yield gpu(device), engine_on_gpu(run, seats.devices[device], state) | {OWN: GPU_OWN, BUFFER: buffer}
+        yield f"GPU {device}", engine_on_gpu(run, seats.devices[device], state) + Items({OWN: GPU_OWN, BUFFER: buffer})
         if seats.turns and run.engine_adapter:
-            yield HOST, {"sleeping weights": _size(engine_weights(run))}
+            yield HOST, Items({"sleeping weights": engine_weights(run).total()})
     here, away = rank_items(run, moment, seats)
     for device in seats.ranks:
-        yield gpu(device), here | {OWN: GPU_OWN}
-        yield HOST, {OFFLOADED: away}
+        yield f"GPU {device}", here + Items({OWN: GPU_OWN})
+        yield HOST, Items({OFFLOADED: away})
 
 
 def _on_machine(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[str, Items]]:
@@ -112,37 +113,38 @@ def _on_machine(run: PlannedRun, seats: Seats, moment: str) -> Iterator[tuple[st
     for _ in seats.engines if run.engine else ():
         yield MACHINE, engine_on_cpu(run, seats.host // max(1, len(seats.engines)))
     maps = run.engine and bool(seats.ranks) and not seats.first
-    yield MACHINE, {BUFFER: (seats.copies + maps) * run.sent[0]}
+    yield MACHINE, Items({BUFFER: (seats.copies + maps) * run.sent[0]})
     for _ in seats.ranks:
-        yield MACHINE, rank_items(run, moment)[0] | {OWN: RANK_OWN}
-
-
-def _heap(run: PlannedRun, seats: Seats) -> int:
-    """Bytes that the heaps of ranks on a CPU may have beside what is in use."""
-    most = max(_size(rank_items(run, moment)[0]) for moment in (TRANSFER, LEARNING, CRITIC))
-    return (HEAP_FACTOR - 1) * most * len(seats.ranks)
+        yield MACHINE, rank_items(run, moment)[0] + Items({OWN: RANK_OWN})
 
 
 def rank_items(run: PlannedRun, moment: str, seats: Seats | None = None) -> tuple[Items, int]:
     """Bytes that a learner rank holds in a moment on its GPU, without what is its process's own, and how many bytes in
     host memory, which is kept once it is taken; on a machine without GPUs, where there are no ``seats``, all it holds.
     """
-    rests = seats is not None and seats.turns and run.offload != "none"
-    found, away = (_reference(run) if not rests or moment == LEARNING else {}), 0
-    for what in run.models:
+    rests = seats is not None and seats.turns and run.cfg.learn.offload != "none"
+    reference = _reference(run)
+    found = Items() if rests and moment != LEARNING else reference
+    away = reference.total() if rests else 0
+    models: tuple[Model, ...] = ("actor", "critic") if run.critic else ("actor",)
+    for what in models:
         model = run.trained(what, on_gpu=seats is not None)
         here = model.on_device()
         if _LEARNS.get(moment) == what:
-            here = _at_work(run, model, what)
+            here = model.step()
+            if run.reference is not None and what == "actor":  # which may be the larger one, and reads before the step
+                teacher = replace(model, shape=run.reference, parameters=run.reference.parameters, trained=0)
+                here = max(here, model.on_device() + teacher.probed(), key=Items.total)
         elif rests:
             back = moment == SAMPLING or (what == "actor" and moment == TRANSFER)
-            here = {WEIGHTS: here[WEIGHTS]} if back else {}
+            here = Items({WEIGHTS: here[WEIGHTS] if back else 0})
         if what == "actor" and moment == TRANSFER:
             sent = transfer_bytes(seats.backend, *run.sent, engine=False) if seats else 0
-            here = item_sums(here, max({BUFFER: model.gathered_whole() + sent}, model.probed(), key=_size))
-        found = item_sums(found, here)
+            sends, reads = Items({BUFFER: model.gathered_whole() + sent}), model.probed()
+            here += sends if sends.total() >= reads.total() else reads
+        found += here
         away += _offloaded(run, model, rests=rests) if seats is not None else 0
-    return found, away + (_size(_reference(run)) if rests else 0)
+    return found, away
 
 
 def _offloaded(run: PlannedRun, model: Trained, *, rests: bool) -> int:
@@ -150,22 +152,12 @@ def _offloaded(run: PlannedRun, model: Trained, *, rests: bool) -> int:
     without a copy.
     """
     leaves = {WEIGHTS, OPTIMIZER} if rests else set()
-    leaves |= {OPTIMIZER, GRADIENTS} if run.offload == "cpu" else set()
+    leaves |= {OPTIMIZER, GRADIENTS} if run.cfg.learn.offload == "cpu" else set()
     return sum(size for name, size in model.states().items() if name in leaves)
-
-
-def _at_work(run: PlannedRun, model: Trained, what: Model) -> Items:
-    """The largest moment of an optimizer step; a reference policy, which may be the larger one, reads before it."""
-    if what == "critic" or run.reference is None:
-        return model.step()
-    shape = run.reference
-    reads = replace(model, shape=shape, parameters=shape.parameters, trained=0).probed()
-    return max(model.step(), item_sums(model.on_device(), reads), key=_size)
 
 
 def _reference(run: PlannedRun) -> Items:
     """The reference policy, on each rank."""
     learn, weights = run.cfg.learn, run.width * (run.reference or run.policy).parameters
-    if not learn.own_reference:
-        return {}
-    return {REFERENCE: weights // learn.ranks if learn.zero_stage == 3 else weights}
+    whole = weights // learn.ranks if learn.zero_stage == 3 else weights
+    return Items({REFERENCE: whole if learn.own_reference else 0})

@@ -1,16 +1,18 @@
 """``place_over(cfg, nodes)``: seats for a run over the nodes of a cluster, or a refusal with the way out.
 
     one machine   where the engines and the learner have room on the driver's, or share its GPUs: as without a cluster
-    GPUs          engines fill the other nodes, the largest first, then the driver's, with what the learner leaves them
-    CPUs          an engine on a node, bound to its cores; the driver's node last, for the learner works there
+    GPUs          the ranks are on the driver's machine where it has enough, else on the smallest node that has, else on
+                  as few as can be; engines fill the other nodes, the largest first, then what the learner leaves
+    CPUs          an engine on a node, bound to its cores, the driver's node last; of several ranks each is on a node of
+                  its own while there are such, those without an engine first; one rank stays
 
-Which of them the learner's ranks are on is in ``rank_placement``.
+The ranks of a node have numbers in a row, and the driver's machine has the first: rank 0 sends the weights.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from overlap.config.fields import Config
@@ -18,8 +20,10 @@ from overlap.core.errors import ConfigError, count_of
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import check_fit, fits, seats_on
 from overlap.placement.planned_run import PlannedRun, Seats
-from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, check_shared_memory, engine_seat, place, rank_seats
+
+Homes = Sequence[tuple[NodeDevices, int]]
+"""Nodes, and how many ranks are on each."""
 
 
 def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> Placement:
@@ -35,8 +39,10 @@ def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True
         placed = _on_gpus(cfg, here, others, engine, learner) if gpus else _on_cpus(cfg, here, others, learner)
         placed = replace(placed, address=here.address)
     if learner and not gpus and cfg.learn.ranks > 1:
-        homes = homes_on_cpus(cfg.learn.ranks, here, others, placed.engines)
-        placed = replace(placed, ranks=seats_in(cfg, homes, {}))
+        names = _emptiest(cfg.learn.ranks, [*others, here], (), placed.engines)
+        named = {node_name(node): node for node in nodes}  # the driver's is ""
+        homes = [(named[name], names.count(name)) for name in sorted(dict.fromkeys(names), key=bool)]
+        placed = replace(placed, ranks=_seats_in(cfg, homes, {}))
     return replace(placed, address=placed.ranks[0].address) if placed.rank_nodes else placed
 
 
@@ -88,14 +94,14 @@ def _told(has: str, node: NodeDevices) -> str:
 
 
 def _on_gpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], engine: bool, learner: bool) -> Placement:
-    homes = homes_on_gpus(cfg.learn.ranks, here, others) if learner else ()
+    homes = _homes_on_gpus(cfg.learn.ranks, here, others) if learner else ()
     left = {node_name(node): len(node.devices.names) for node in (*others, here)}
     for node, count in homes:
         left[node_name(node)] -= count
     taken = _slots(cfg, here, others, left) if engine else []
     engines = tuple(engine_seat(cfg, node.devices, slot, i, node_name(node)) for i, (node, slot) in enumerate(taken))
     behind = Counter(node_name(node) for node, _ in taken for _ in range(cfg.rollout.tensor_parallel))
-    return Placement("cuda", "nccl" if engine and learner else "shm", engines, seats_in(cfg, homes, behind))
+    return Placement("cuda", "nccl" if engine and learner else "shm", engines, _seats_in(cfg, homes, behind))
 
 
 def _slots(
@@ -112,6 +118,86 @@ def _slots(
         way_out = f"an engine has {parallel} GPU(s) of one node, and the nodes have room for {len(slots)}{told}: use "
         raise ConfigError(field, count if slots else parallel, way_out + (f"{len(slots)} or less" if slots else "less"))
     return slots[:count]
+
+
+def _homes_on_gpus(ranks: int, here: NodeDevices, others: Sequence[NodeDevices]) -> Homes:
+    """The nodes for ``ranks`` ranks; ``others`` are the largest first. Raises ConfigError for too few GPUs."""
+    nodes = [here, *others]
+    whole = [node for node in (here, *reversed(others)) if len(node.devices.names) >= ranks]
+    if whole:
+        return [(whole[0], ranks)]
+    homes, left = [], ranks
+    for node in sorted(nodes, key=lambda node: -len(node.devices.names)):
+        if took := min(left, len(node.devices.names)):
+            homes.append((node, took))
+            left -= took
+    if left:
+        there = ranks - left
+        raise ConfigError(
+            "learn.ranks", ranks, f"each rank needs a GPU, and the nodes have {there}: use {there} or less"
+        )
+    return sorted(homes, key=lambda home: not home[0].here)
+
+
+def _emptiest(
+    ranks: int, nodes: Sequence[NodeDevices], kept: Sequence[RankSeat], engines: Sequence[EngineSeat]
+) -> list[str]:
+    """A node for each of ``ranks`` ranks: one with the fewest of them, of these one with the fewest engines."""
+    counts, busy = Counter(seat.node for seat in kept), Counter(seat.node for seat in engines)
+    found = []
+    for _ in range(ranks):
+        found.append(min(map(node_name, nodes), key=lambda name: (counts[name], busy[name])))
+        counts[found[-1]] += 1
+    return found
+
+
+def _seats_in(cfg: Config, homes: Homes, first: Mapping[str, int]) -> tuple[RankSeat, ...]:
+    """Seats for all ranks in their nodes, on GPUs from the ``first`` of each on, by the node's name."""
+    far = any(not node.here for node, _ in homes)
+    seats = list[RankSeat]()
+    for node, count in homes:
+        for number in range(first.get(node_name(node), 0), first.get(node_name(node), 0) + count):
+            seat = RankSeat(len(seats), cfg.run.seed, node=node_name(node), address=node.address if far else "")
+            seats.append(_on_device(seat, node, number))
+    return tuple(seats)
+
+
+def reseated(placement: Placement, nodes: Iterable[NodeDevices], barred: Collection[str] = ()) -> Placement | None:
+    """The placement with other seats for those ranks whose node is not among the ``nodes``, which are up; none of these
+    on one that is ``barred``. None where there is no room.
+    """
+    living = {node_name(node): node for node in nodes}
+    lost = [seat for seat in placement.ranks if seat.node not in living]
+    kept = [seat for seat in placement.ranks if seat.node in living]
+    if not lost:
+        return placement
+    able = {name: node for name, node in living.items() if name not in barred}
+    order = sorted(able.values(), key=lambda node: (node.here, -len(node.devices.cores), node.name))
+    if placement.kind == "cpu":
+        places = [(name, 0) for name in _emptiest(len(lost), order, kept, placement.engines)] if order else []
+    else:
+        seats: list[EngineSeat | RankSeat] = [*placement.engines, *kept]
+        taken = {(seat.node, device) for seat in seats for device in seat.devices}
+        every = [(node_name(node), number) for node in order for number in range(len(node.devices.names))]
+        places = [place for place in every if place not in taken]
+    if len(places) < len(lost):
+        return None
+    moved = []
+    for seat, (name, number) in zip(lost, places, strict=False):
+        to = replace(seat, node=name, address=living[name].address, devices=(), visible="")
+        moved.append(_on_device(to, living[name], number))
+    ranks = sorted([*kept, *moved], key=lambda seat: seat.rank)
+    return replace(placement, ranks=tuple(ranks), address=ranks[0].address)
+
+
+def _on_device(seat: RankSeat, node: NodeDevices, number: int) -> RankSeat:
+    names = node.devices.names
+    return replace(seat, devices=(number,), visible=names[number]) if names else seat
+
+
+def node_name(node: NodeDevices) -> str:
+    """Name of a node in its seats."""
+    return "" if node.here else node.name
 
 
 def moved_seat(cfg: Config, seat: EngineSeat, node: NodeDevices) -> EngineSeat | None:
@@ -147,10 +233,7 @@ def check_nodes(run: PlannedRun, placement: Placement, nodes: Sequence[NodeDevic
     for node in nodes:
         check_shared_memory(placement, node.devices, node_name(node))
         if not node.here and (placement.on(node.name) or placement.ranks_on(node.name)):
-            try:
-                check_fit(run, seats_over(placement, node))
-            except ConfigError as error:
-                raise ConfigError(error.field, error.value, f"node {node.name}: {error.way_out}") from error
+            check_fit(run, seats_over(placement, node), node.name)
 
 
 def fits_on(run: PlannedRun, placement: Placement, seat: EngineSeat, node: NodeDevices) -> bool:

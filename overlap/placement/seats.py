@@ -147,17 +147,16 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
     """Seats for the engines of a run and for its learner, or for one of the two alone. Raises ConfigError."""
     if devices.kind == "cpu":
         return _on_cpu(cfg, devices, engine, learner)
-    if not engine:
-        _check_ranks(cfg, len(devices.names), 0)
-        return Placement("cuda", ranks=rank_seats(cfg, devices))
-    backend = _backend(cfg, len(devices.names)) if learner else "shm"
-    turns = backend == "ipc"
-    if learner:
+    count, parallel = len(devices.names), cfg.rollout.tensor_parallel
+    backend: Backend = "shm"
+    if engine and learner:
+        # Where engines and ranks share GPUs they take turns: an engine that starts takes all that it finds for its own.
+        backend = "ipc" if count < parallel * (cfg.rollout.replicas or 1) + cfg.learn.ranks else "nccl"
         check_sharing(backend, cfg.rollout)
-    replicas = _replicas(cfg, len(devices.names), turns, learner)
-    if turns:
-        _check_ranks(cfg, len(devices.names), replicas)
-    parallel = cfg.rollout.tensor_parallel
+    turns = backend == "ipc"
+    replicas = _replicas(cfg, count, turns, learner) if engine else 0
+    if turns or not engine:
+        _check_ranks(cfg, count, replicas)
     engines = tuple(engine_seat(cfg, devices, index, index) for index in range(replicas))
     ranks = rank_seats(cfg, devices, 0 if turns else replicas * parallel) if learner else ()
     return Placement("cuda", backend, engines, ranks)
@@ -190,14 +189,6 @@ def spread_cores(cores: Sequence[int], workers: int, leave: int = 1) -> tuple[tu
     free = min(len(cores), max(workers, len(cores) - leave))
     edges = [free * worker // workers for worker in range(workers + 1)]
     return tuple(tuple(cores[low:high]) for low, high in pairwise(edges))
-
-
-def _backend(cfg: Config, count: int) -> Backend:
-    """Return what carries the weights on ``count`` GPUs. Where engines and ranks share some they take turns (ipc): an
-    engine that starts takes what others do on its GPU meanwhile for its own.
-    """
-    r, ranks = cfg.rollout, cfg.learn.ranks
-    return "ipc" if count < r.tensor_parallel * (r.replicas or 1) + ranks else "nccl"
 
 
 def _replicas(cfg: Config, count: int, turns: bool, learner: bool) -> int:

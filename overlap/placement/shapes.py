@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,11 +36,6 @@ class ModelShape:
         """True when an engine can have ``parts`` GPUs: each takes whole heads; keys are copied if there are fewer."""
         keys = max(1, self.key_heads)
         return not (self.heads % parts or (keys % parts and parts % keys))
-
-    @property
-    def kv_width(self) -> int:
-        """Numbers that a token leaves in the KV cache of a layer."""
-        return 2 * self.decoder.keys
 
     @property
     def trunk(self) -> int:
@@ -93,12 +89,7 @@ def _tensor_sizes(policy: Path) -> list[int]:
         with file.open("rb") as f:
             length = int.from_bytes(f.read(8), "little")
             header = json.loads(f.read(length) if length < file.stat().st_size else b"")
-        for name, entry in header.items():
-            if name != "__metadata__":
-                count = 1
-                for length in entry["shape"]:
-                    count *= length
-                sizes.append(count)
+        sizes += [math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"]
     return sizes
 
 
@@ -106,9 +97,7 @@ def _files(policy: Path) -> list[Path]:
     """Files that transformers reads: a checkpoint may hold the same weights once more, under another name."""
     if (one := policy / "model.safetensors").is_file():
         return [one]
-    try:
-        index = json.loads((policy / "model.safetensors.index.json").read_text())
-        named = sorted({policy / name for name in index["weight_map"].values()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        named = []
+    index = policy / "model.safetensors.index.json"
+    names = json.loads(index.read_text())["weight_map"].values() if index.is_file() else ()
+    named = sorted({policy / name for name in names})
     return named if named and all(file.is_file() for file in named) else sorted(policy.glob("model*.safetensors"))

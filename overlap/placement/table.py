@@ -33,15 +33,14 @@ def memory_lines(plan: Sequence[MemoryNeed], seats: Seats) -> list[tuple[str, st
     for need in plan:
         if need.total:
             groups[need.place.split()[0], need.total, need.moment, need.free].append(need)
-    rows = [("memory", f"{_name([need.place for need in alike])} {_need(alike[0])}") for alike in groups.values()]
+    rows = []
+    for (need, *_), places in ((alike, [need.place for need in alike]) for alike in groups.values()):
+        named = sorted(need.items.items(), key=lambda pair: -pair[1])
+        items = ", ".join(f"{item} {size / GIB:.1f}" for item, size in named if size >= _SHOWN * GIB)
+        told = f"{amount(need.total, need.worst, need.free)}; most during {need.moment}: {items}"
+        rows.append(("memory", f"{_name(places)} {told}"))
     shared = f"/dev/shm {amount(SHM_BYTES, SHM_BYTES, seats.shared)}; GPUs talk to each other by it, too"
     return rows + ([("memory", shared)] if seats.shares_memory else [])
-
-
-def _need(need: MemoryNeed) -> str:
-    named = sorted(need.items.items(), key=lambda pair: -pair[1])
-    items = ", ".join(f"{item} {size / GIB:.1f}" for item, size in named if size >= _SHOWN * GIB)
-    return f"{amount(need.total, need.worst, need.free)}; most during {need.moment}: {items}"
 
 
 def seats_line(seats: Seats) -> str:

@@ -147,14 +147,3 @@ function passRateMap() {
       el("div", {}, svg("svg", { viewBox: `0 0 ${across} ${14 * rows.length}`, preserveAspectRatio: "none", height: 14 * rows.length, role: "img", "aria-label": "pass rates" }, cells),
         el("div", { class: "ticks" }, el("span", {}, "step 1"), el("span", {}, `step ${last}`))))];
 }
-
-// When the samples of one step were generated, verified and trained on.
-function timelineOf({ step, length, lanes }) {
-  const lane = ([name, ink, bars]) => {
-    const rows = Math.max(...bars.map(([row]) => row)) + 1, thick = rows > 8 ? 3 : rows > 1 ? 6 : 16;
-    const path = bars.map(([row, from, to]) => `M${(1000 * from / length).toFixed(1)} ${row * (thick + 1) + 0.5}h${Math.max(1, 1000 * (to - from) / length).toFixed(1)}v${thick}H${(1000 * from / length).toFixed(1)}z`);
-    return [el("span", {}, name), svg("svg", { viewBox: `0 0 1000 ${rows * (thick + 1)}`, height: rows * (thick + 1), preserveAspectRatio: "none", role: "img", "aria-label": name }, svg("path", { fill: colour(ink), d: path.join("") }))];
-  };
-  return [soft(`Step ${step}, ${brief(length)} s, of median length. A bar is a sample; of collect, a group until its last verdict. Perfetto shows the whole trace.json.`),
-    el("div", { class: "lanes" }, lanes.map(lane), el("span"), el("div", { class: "ticks" }, el("span", {}, "0 s"), el("span", {}, `${brief(length)} s`)))];
-}

@@ -13,7 +13,6 @@ function runView() {
     more ? folded(plural(more, "more chart"), () => el("div", { class: "tiles" }, charts.more.map(chart => chartTile(chart, charts.xs)))) : null,
     f.heldout ? folded("Held-out problems before and after", () => dumbbells(f.heldout)) : null,
     groups.some(g => g.split === "train") ? folded("Pass rate by problem and step", passRateMap) : null,
-    f.timeline ? folded("Timeline of a step", () => timelineOf(f.timeline)) : null,
     folded("Configuration", settingsView), folded("Command, machine, versions", machineView),
     samplesView(f));
 }
@@ -23,7 +22,7 @@ const card = ([name, value, note]) => el("div", { class: "card" }, el("span", {}
 function warningsView(warnings) {
   if (!facts.steps) return null;
   const box = w => el("div", { class: "warn" }, el("p", {}, el("b", {}, `${capital(w.text)}.`)), el("p", {}, `${capital(w.way_out)}.`),
-    el("small", {}, `${w.kind} · ${w.steps[0] === w.steps[1] ? "step" : "steps"} ${[...new Set(w.steps)].join(" to ")} · ${brief(w.figure)}, bound ${brief(w.bound)} · docs/look.md`));
+    el("small", {}, `${w.kind} · docs/look.md`));
   return [el("h2", {}, "Warnings"), warnings.length ? warnings.map(box) : soft("None: all checks of docs/look.md passed.")];
 }
 

@@ -8,7 +8,6 @@ from typing import get_args
 from overlap.commands.parsers import add_commands
 from overlap.core import Split
 from overlap.inspect.show import NEWEST
-from overlap.inspect.tokens import TOKEN_FIGURES
 
 
 def test_choices_and_defaults_that_a_parser_writes_out_are_those_of_the_code() -> None:
@@ -19,6 +18,5 @@ def test_choices_and_defaults_that_a_parser_writes_out_are_those_of_the_code() -
         for action in parser._actions
         for flag in action.option_strings
     }
-    assert flags["show", "--tokens"].choices == TOKEN_FIGURES
     assert flags["show", "--limit"].default == NEWEST
     assert flags["rollout", "--split"].choices == get_args(Split)

@@ -36,47 +36,34 @@ def test_an_interrupted_run_leaves_a_report_too(tmp_path: Path, monkeypatch: pyt
     assert "interrupted" in (session.run.path / "report.html").read_text("utf-8")
 
 
+def _full() -> RunDirError:
+    error = RunDirError("cannot write report.html")
+    error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    return error
+
+
 @pytest.mark.promise("by-products")
 @pytest.mark.parametrize(
     ("error", "told"),
     [
         (ZeroDivisionError("a figure"), "ZeroDivisionError: a figure"),
         (RunDirError("cannot write report.html"), "cannot write report.html"),
+        (_full(), "No space left on device"),
+        (KeyboardInterrupt(signal.SIGINT), "interrupted"),
     ],
 )
 def test_a_report_that_fails_costs_the_run_its_report_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, told: str
 ) -> None:
     def fail(*_: Any, **__: Any) -> str:
         raise error
 
     monkeypatch.setattr(NOTHING, fail)
-    figures = play(Stage(tmp_path, monkeypatch).session())
-    assert figures["exit"] == "finished"
-    assert figures["not_written"] == [f"report.html ({told}; 1 time from step 5 on)"]
-
-
-def test_ctrl_c_while_the_report_is_made_costs_the_report_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> str:
-        raise KeyboardInterrupt(signal.SIGINT)
-
-    monkeypatch.setattr(NOTHING, interrupted)
     session = Stage(tmp_path, monkeypatch).session()
     figures = play(session)
     assert figures["exit"] == "finished"
-    assert figures["not_written"] == ["report.html (interrupted; 1 time from step 5 on)"]
+    assert figures["not_written"] == [f"report.html ({told}; 1 time from step 5 on)"]
     assert json.loads(session.run.summary.read_text())["not_written"] == figures["not_written"]
-
-
-def test_a_full_disk_is_told_by_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise RunDirError("cannot write report.html") from OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("overlap.run.session.write_atomic", full)
-    figures = play(Stage(tmp_path, monkeypatch).session())
-    assert figures["not_written"] == ["report.html (No space left on device; 1 time from step 5 on)"]
 
 
 def test_checks_that_fail_are_told_in_the_place_of_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

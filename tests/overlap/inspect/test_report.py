@@ -1,9 +1,11 @@
-"""Tests of the report: the page of a whole, a torn and a hostile run, and that it needs nothing else."""
+"""Tests of the report and the picture: of a whole, a torn and a hostile run; the report needs nothing else."""
 
 from __future__ import annotations
 
 import json
 import re
+import struct
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from made_run import made_run
 import overlap
 from overlap import cli
 from overlap.core.errors import ConfigError
-from overlap.inspect.compare import paired_results
-from overlap.inspect.run_data import RunData
+from overlap.inspect.compare import comparison_lines
+from overlap.inspect.picture import write_picture
+from overlap.inspect.run_data import RunData, load_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e]]>--><style>*{}</style>\ud800"
 
@@ -45,8 +48,10 @@ def test_the_page_of_a_run_has_all_parts_and_loads_nothing(tmp_path: Path) -> No
     facts = page.data["facts"]
     assert facts["cards"][0][:2] == ["pass@1 before the run", facts["cards"][0][1]]
     assert [card[0] for card in facts["cards"]][-3:] == ["samples", "exposed reward", "policy"]
-    assert all(facts[part] for part in ("charts", "heldout", "timeline", "settings", "machine"))
+    assert all(facts[part] for part in ("charts", "heldout", "settings", "machine"))
     assert page.data["texts"]
+    assert 6 <= len(facts["charts"]["first"]) <= 12
+    assert facts["charts"]["more"]
     assert [dict(a).get("type") for t, a in page.tags if t == "script"] == ["application/json", None]
     loaded = [v for _, attrs in page.tags for name, v in attrs.items() if name in ("src", "href") and v]
     assert [v for v in loaded if not v.startswith(("#", "data:"))] == []
@@ -54,12 +59,6 @@ def test_the_page_of_a_run_has_all_parts_and_loads_nothing(tmp_path: Path) -> No
     assert policy.startswith("default-src 'none'; ")
     assert "connect-src" not in policy
     assert not re.search(r"https?://(?!www.w3.org/2000/svg)", page.text)
-
-
-def test_a_first_run_shows_at_most_twelve_charts(tmp_path: Path) -> None:
-    charts = page_of(made_run(tmp_path / "run", steps=5, staleness=1)).data["facts"]["charts"]
-    assert 6 <= len(charts["first"]) <= 12
-    assert charts["more"]
 
 
 @pytest.mark.promise("hostile-text")
@@ -92,6 +91,8 @@ def test_a_page_of_several_runs_compares_them(tmp_path: Path, capsys: pytest.Cap
     assert "differs  learn.lr: 1e-06 | 3e-06" in lines
     assert lines[-2].startswith("b/run against a/run on held-out problems: -")
     assert lines[-2].endswith("worse (16 problems)")
+    assert comparison_lines([load_run(two), load_run(one)])[-1].endswith("better (16 problems)")
+    assert "no clear difference" in comparison_lines([load_run(one), load_run(one)])[-1]
     compared = Page(tmp_path / "both.html").data["compared"]
     assert compared["names"] == ["a/run", "b/run"]
     assert ["learn.lr", "1e-06", "3e-06"] in compared["differences"]
@@ -100,47 +101,11 @@ def test_a_page_of_several_runs_compares_them(tmp_path: Path, capsys: pytest.Cap
     assert [len(axis["charts"]) for axis in compared["charts"]] == [5, 5]
 
 
-def heldout_run(folder: Path, solved: list[int]) -> RunData:
-    """A run with a group of 20 samples of each problem after step 5: how many of them were solved."""
-    folder.mkdir()
-    (folder / "config.yaml").write_text("run: {eval_samples: 20}\n")
-    rows = [
-        {"split": "heldout", "step": 5, "group": k, "prompt_id": f"p{k}", "samples": 20, "solved": good, "failed": 0,
-         "truncated": 0, "tokens": 9, "reward": good / 20, "reward_std": 0.0, "dropped": "", "verdicts": {},
-         "weak": 0, "programs": 0, "learned": False}
-        for k, good in enumerate(solved)
-    ]  # fmt: skip
-    (folder / "groups.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return RunData(folder)
-
-
-@pytest.mark.parametrize(
-    ("second", "says"),
-    [
-        ([15] * 12, "better (12 problems)"),
-        ([5] * 12, "worse (12 problems)"),
-        ([20, 0, 20, 0, 20, 0, 20, 0, 20, 0, 20, 4], "no clear difference: the interval includes 0 (12 problems)"),
-    ],
-)
-def test_a_run_is_better_only_where_its_interval_says_so(tmp_path: Path, second: list[int], says: str) -> None:
-    runs = [heldout_run(tmp_path / "a", [10] * 12), heldout_run(tmp_path / "b", second)]
-    assert [result.says for result in paired_results(runs, ["a", "b"])] == [says]
-
-
 @pytest.mark.parametrize("name", ["metrics.jsonl", "groups.jsonl", "trajectories.jsonl", "summary.json", "trace.json"])
 def test_a_run_without_one_of_its_files_has_a_report(tmp_path: Path, name: str) -> None:
     folder = made_run(tmp_path / "run", steps=3)
     (folder / name).unlink()
     assert page_of(folder).data["facts"]["name"] == "run"
-
-
-@pytest.mark.parametrize("trace", ["", "[\n", "[\n{\n]", "\x00" * 100, "torn"])
-def test_a_broken_trace_costs_the_timeline_alone(tmp_path: Path, trace: str) -> None:
-    path = made_run(tmp_path / "run", steps=3) / "trace.json"
-    path.write_text(path.read_text().replace('"cat": "learn", ', '"cat": "learn", \n') if trace == "torn" else trace)
-    page = page_of(path.parent)
-    assert page.data["facts"]["timeline"] is None
-    assert page.data["texts"]
 
 
 @pytest.mark.parametrize("value", [None, 0, -5.0, 3e38, -3e38, 1e-300])
@@ -153,10 +118,12 @@ def test_figures_of_any_size_have_a_report(tmp_path: Path, value: float | None) 
     assert not re.search(r"\bNaN\b|\bnan\b|\bInfinity\b", json.dumps(page_of(folder).data))
 
 
-def test_a_long_runs_report_is_small(tmp_path: Path) -> None:
+def test_a_long_runs_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overlap.inspect.curves.POINTS", 25)
     page = page_of(made_run(tmp_path / "run", steps=60, groups=8, samples=8, padding=40_000, eval_samples=0))
     assert len(page.text.encode()) < 5_000_000
     assert "characters left out" in page.text
+    assert page.data["facts"]["charts"]["xs"] == [3 * k + 2 for k in range(20)]
 
 
 def test_only_a_report_is_written_over(tmp_path: Path) -> None:
@@ -167,6 +134,8 @@ def test_only_a_report_is_written_over(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already"):
         overlap.write_report(folder, out=tmp_path / "mine.html")
     assert (tmp_path / "mine.html").read_text() == "mine"
+    with pytest.raises(ConfigError, match="name one run directory or more"):
+        overlap.write_report()
 
 
 def test_the_command_names_the_report_and_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +145,7 @@ def test_the_command_names_the_report_and_its_warnings(tmp_path: Path, capsys: p
     assert first.startswith("WARNING  ")
     assert last == f"{tmp_path / 'x.html'}: open it in a browser"
     (warning,) = Page(tmp_path / "x.html").data["facts"]["warnings"]
-    assert (warning["kind"], warning["steps"]) == ("clipping", [1, 20])
+    assert warning["kind"] == "clipping"
     assert warning["way_out"].startswith("lower learn.lr or learn.updates_per_step")
     assert cli.main(["report", str(tmp_path / "none")]) == 2
 
@@ -189,7 +158,20 @@ def test_passwords_of_a_configuration_are_left_out(tmp_path: Path) -> None:
     assert "agent --api-key *** --url here" in text
 
 
-def test_the_report_needs_a_run(tmp_path: Path) -> None:
-    arguments: tuple[Any, ...] = ()
-    with pytest.raises(ConfigError, match="name one run directory or more"):
-        overlap.write_report(*arguments)
+@pytest.mark.parametrize("steps", [1, 2, 40])
+def test_a_picture_of_any_number_of_steps_is_a_whole_png_without_a_warning(tmp_path: Path, steps: int) -> None:
+    run, path = load_run(made_run(tmp_path / "run", steps=steps, staleness=1)), tmp_path / "picture.png"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_picture(run, path, title="a run")
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">I", data[16:20]) == (1968,)
+    assert data[-8:-4] == b"IEND"
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), 0.0, -3e38])
+def test_figures_that_are_no_numbers_are_gaps(tmp_path: Path, value: float | None) -> None:
+    (tmp_path / "config.yaml").write_text("run: {}\n")
+    rows = [{"step": k, "reward/mean": value, "learn/entropy": value, "time/generate_s": value} for k in range(1, 9)]
+    write_picture(RunData(tmp_path, rows), tmp_path / "picture.png")

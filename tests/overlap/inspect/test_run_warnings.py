@@ -13,11 +13,10 @@ from statistics import fmean, pstdev
 import pytest
 from ill_runs import HEALTHY_RUNS, ILL
 from kept_rows import kept_row, write_rows
-from made_run import made_run
 from places import ROOT
 
 from overlap.config.fields import Config
-from overlap.inspect.health import CHECKED, CHECKS, run_warnings
+from overlap.inspect.health import CHECKS, run_warnings
 from overlap.inspect.run_data import RunData, load_run
 from overlap.inspect.run_warning import RunWarning
 
@@ -37,9 +36,6 @@ def test_an_ill_run_is_told_of_its_illness_and_of_no_other(found_of: FoundOf, ki
     found = found_of(kind)
     assert {warning.kind for warning in found} == ILL[kind].kinds, [str(w) for w in found]
     (warning,) = [warning for warning in found if warning.kind == kind]
-    assert math.isfinite(warning.figure)
-    assert math.isfinite(warning.bound)
-    assert 0 <= warning.steps[0] <= warning.steps[1] <= 30
     assert "\n" not in str(warning)
 
 
@@ -64,11 +60,6 @@ def test_chance_is_no_warning(tmp_path: Path, steps: int) -> None:
         ]
         told += [warning.kind for warning in run_warnings(RunData(tmp_path, rows))]
     assert told == []
-
-
-def test_every_module_of_checks_is_read() -> None:
-    modules = {path.stem for path in (ROOT / "overlap/inspect").glob("*_checks.py")}
-    assert {module.__name__.rpartition(".")[2] for module in CHECKED} == modules
 
 
 Course = Callable[[int], float]
@@ -107,6 +98,12 @@ def test_gradients_that_are_no_numbers_are_told_however_short_the_run_is(tmp_pat
     assert _told(tmp_path, steps, **{"learn/grad_norm": 0.5}) == []
 
 
+def test_low_entropy_is_the_success_of_a_policy_that_solves_its_problems(tmp_path: Path) -> None:
+    falls = {"learn/entropy": lambda k: 0.8 if k < 10 else 0.01}
+    assert _told(tmp_path, 20, **falls, **{"reward/solved_share": 0.5}) == ["entropy_collapse"]
+    assert _told(tmp_path, 20, **falls, **{"reward/solved_share": 0.95}) == []
+
+
 def test_groups_without_signal_are_told_only_of_a_policy_that_fails_and_not_by_chance(tmp_path: Path) -> None:
     def told(steps: int, **columns: float) -> list[str]:
         dropped = {"rollout/groups_kept": 1, "rollout/groups_dropped": 4}
@@ -131,13 +128,6 @@ def test_the_ways_out_name_fields_that_there_are(found_of: FoundOf) -> None:
         for warning in found_of(kind):
             named = re.findall(rf"\b(?:{sections})\.[a-z_]+\b", str(warning))
             assert [name for name in named if name not in known and not name.endswith((".md", ".log"))] == [], warning
-
-
-def test_rows_that_are_known_are_taken_in_the_place_of_the_file(tmp_path: Path) -> None:
-    folder = made_run(tmp_path / "run", steps=2)
-    rows = [{"step": k, "rollout/groups_kept": 0, "reward/mean": 0.0, "reward/std": 0.0} for k in (1, 2)]
-    (folder / "metrics.jsonl").unlink()
-    assert [w.kind for w in run_warnings(RunData(folder, rows))] == ["learned_nothing"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whether a run fits, and which settings it is told to change: DeepCoder's configurations on the GPUs they are for."""
+"""Whether a run fits, which settings it is told to change, and what a person sees of the plan."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices
-from overlap.placement.engine_memory import kv_room, kv_tokens
+from overlap.placement.engine_memory import kv_tokens
 from overlap.placement.fit import check_fit, named_devices, planned_seats, sequences_at_once
 from overlap.placement.memory import GIB, HOST, LEARNING, SAMPLING, MemoryNeed, held, memory_plan
-from overlap.placement.planned_run import PlannedRun
+from overlap.placement.planned_run import PlannedRun, Seats
 from overlap.placement.seats import place
 from overlap.placement.shapes import ModelShape
+from overlap.placement.table import amount, cache_line, memory_lines, seats_line
 
 CONFIGS = Path(__file__).parents[3] / "recipes" / "code_rl" / "configs"
 FORMER = ["rollout.replicas=1", "rollout.gpu_memory=0.8", "learn.offload=none"]
@@ -111,45 +112,26 @@ def test_the_way_out_lowers_what_is_needed_where_it_is_short(devices, host: int,
     assert need(PlannedRun(changed, MIDDLE), place) < need(run, place), told
 
 
-@pytest.mark.parametrize(("share", "fits"), [(0.1, False), (0.5, True)])
-def test_an_engine_whose_share_does_not_hold_one_sequence_is_refused(share: float, fits: bool):
-    cfg = load_config(None, [f"rollout.gpu_memory={share}", "run.device=cuda", "learn.offload=sleep"])
-    run = PlannedRun(cfg, SMALL)
-    if fits:
-        fitting(run, "1x44")
-        return
-    told = refused(run, "1x44")
+def test_an_engine_whose_share_does_not_hold_one_sequence_is_refused():
+    settings = ["run.device=cuda", "learn.offload=sleep"]
+    told = refused(PlannedRun(load_config(None, [*settings, "rollout.gpu_memory=0.1"]), SMALL), "1x44")
     assert "768 tokens needs 5.7 GiB of a GPU, and its share (rollout.gpu_memory) is 4.4" in told
     assert told.endswith("use a higher rollout.gpu_memory")
+    half = PlannedRun(load_config(None, [*settings, "rollout.gpu_memory=0.5"]), SMALL)
+    fitting(half, "1x44")
+    told = refused(half, "1x40.5")  # CUDA has less to give than the driver names, and no pieces that fit exactly
+    assert "GPU 0 needs 39." in told
+    assert "38.9 free" in told
 
 
-def test_gpus_of_which_nobody_knows_the_bytes_refuse_nothing():
-    plan = fitting(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), Devices.gpus(8))
-    assert all(need.total > 0 for need in plan if need.place != HOST)
-
-
-@pytest.mark.parametrize(("host", "fits"), [(400, True), (60, False)])
-def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused(host: int, fits: bool):
+def test_a_host_that_cannot_hold_what_leaves_the_gpus_is_refused_and_unknown_bytes_are_not_checked():
+    fitting(PlannedRun(shipped("deepcoder_14b_16k", *FORMER), LARGE), Devices.gpus(8))
     run = PlannedRun(shipped("deepcoder_14b_16k"), LARGE)
-    if fits:
-        fitting(run, "8x80", host * GIB)
-        return
-    told = refused(run, "8x80", host * GIB)
+    fitting(run, "8x80", 400 * GIB)
+    told = refused(run, "8x80", 60 * GIB)
     assert "the run does not fit: host needs " in told
-    assert f"{host}.0 free; most of it is for offloaded states" in told
-
-
-@pytest.mark.parametrize(("gib", "fits"), [(44.0, True), (40.5, False)])
-def test_a_plan_that_needs_all_of_a_gpu_is_refused(gib: float, fits: bool):
-    """CUDA has less to give than the driver names, and no pieces that fit exactly."""
-    run = PlannedRun(load_config(None, ["run.device=cuda", "learn.offload=sleep", "rollout.gpu_memory=0.5"]), SMALL)
-    plan = memory_plan(run, planned_seats(run.cfg, named_devices("1x44")))
-    assert 39 < plan[0].total / GIB < 40
-    if fits:
-        fitting(run, f"1x{gib}")
-    else:
-        assert "GPU 0 needs 39." in (told := refused(run, f"1x{gib}"))
-        assert "38.9 free" in told
+    assert "60.0 free; most of it is for offloaded states" in told
+    assert told.endswith("use learn.offload=none")
 
 
 def sequences(shape: ModelShape, devices: str, *more: str, name: str = "deepcoder_1.5b_1gpu") -> int:
@@ -230,10 +212,62 @@ def test_hardware_is_named_by_count_and_gib(text: str):
     assert named_devices("2x79.5") == Devices.gpus(2, int(79.5 * GIB))
 
 
-def test_heads_of_keys_that_are_fewer_than_an_engines_gpus_are_in_the_cache_of_several():
-    def token(parallel: int) -> float:
-        run = PlannedRun(load_config(None, [f"rollout.tensor_parallel={parallel}", "run.device=cuda"]), SMALL)
-        return kv_room(run, 80 * GIB) / kv_tokens(run, 80 * GIB)
+GIB = 2**30
+NONE = Seats((), (), (), False, "shm")
 
-    assert token(4) == pytest.approx(token(2), rel=1e-4)
-    assert token(2) == pytest.approx(token(1) / 2, rel=1e-4)
+
+def test_an_amount_is_what_is_needed_at_worst_and_free() -> None:
+    assert amount(9.3 * GIB, 15.4 * GIB, 22.5 * GIB) == "needs 9.3 GiB (at worst 15.4), 22.5 free"
+    assert amount(9.3 * GIB, 9.3 * GIB, 0) == "needs 9.3 GiB, free is not known"
+    assert amount(2**20, 2**20, GIB) == "needs 0.00098 GiB, 1.0 free"
+
+
+def test_gpus_with_the_same_figures_share_a_row_with_the_items_of_their_fullest_moment() -> None:
+    cfg = load_config(None, ["run.device=cuda", "learn.zero_stage=3", "rollout.tensor_parallel=2", "learn.ranks=6"])
+    seats = planned_seats(cfg, named_devices("8x80"))
+    rows = [row for _, row in memory_lines(memory_plan(PlannedRun(cfg, LARGE), seats), seats)]
+    assert rows[0].startswith("GPU 0-1 needs 53.")
+    assert "GiB, 76.8 free; most during the weight transfer: KV cache " in rows[0]
+    assert rows[1].startswith("GPU 2-7 needs ")
+    assert "; most during learning: master and Adam 27.5, " in rows[1]
+    assert rows[2] == "/dev/shm needs 1.0 GiB, free is not known; GPUs talk to each other by it, too"
+
+
+def test_gpus_that_are_not_neighbours_are_named_one_by_one() -> None:
+    needs = [MemoryNeed(f"GPU {n}", "learning", {"weights": size * GIB, "small": 9}, 0, size * GIB + 9)
+             for n, size in enumerate((1, 2, 1))]  # fmt: skip
+    assert [row for _, row in memory_lines(needs, NONE)] == [
+        "GPU 0,2 needs 1.0 GiB, free is not known; most during learning: weights 1.0",
+        "GPU 1 needs 2.0 GiB, free is not known; most during learning: weights 2.0",
+    ]
+
+
+def test_who_sits_where_is_told_and_who_has_nothing_to_do():
+    shared = ["rollout.tensor_parallel=2", "rollout.replicas=0", "learn.ranks=8", "run.device=cuda"]
+    lines = {
+        "8x80": (shared, "4 vLLM engines of 2 GPUs on GPU 0-7; 8 learner ranks on GPU 0-7; colocated: engine "
+                         "and learner take turns; weight transfer by CUDA IPC"),
+        "4x80": (["rollout.replicas=1"], "1 vLLM engine of 1 GPU on GPU 0; 1 learner rank on GPU 1; "
+                                         "weight transfer by NCCL; unused: GPU 2-3"),
+        "2x80": (["rollout.replicas=1", "learn.ranks=2"],
+                 "1 vLLM engine of 1 GPU on GPU 0; 2 learner ranks on GPU 0-1; colocated: engine and learner take "
+                 "turns; weight transfer by CUDA IPC; "
+                 "no engine on GPU 1, idle during generation (rollout.replicas=0 uses all)"),
+        "3x80": ([], "2 vLLM engines of 1 GPU on GPU 0-1; 1 learner rank on GPU 2; weight transfer by NCCL"),
+    }  # fmt: skip
+    for devices, (settings, line) in lines.items():
+        assert seats_line(planned_seats(load_config(None, settings), named_devices(devices))) == line
+    cpu = planned_seats(load_config(), Devices())
+    assert seats_line(cpu) == "1 vLLM engine on the CPU; 1 learner rank on the CPU; weight transfer by shared memory"
+
+
+def test_what_an_engines_cache_holds_is_told_in_sequences_of_full_length():
+    settings = ["rollout.tensor_parallel=2", "rollout.gpu_memory=0.8", "run.device=cuda", "learn.ranks=6"]
+    settings += ["model.prompt_tokens=2048", "model.response_tokens=32768", "learn.micro_batch_tokens=34816"]
+    cfg = load_config(None, settings)
+    told = "523,374 tokens per engine: 15 sequences of full length (34,816 tokens) at once, up to "
+    assert (
+        cache_line(PlannedRun(cfg, LARGE), planned_seats(cfg, named_devices("8x80")))
+        == told + "rollout.max_sequences=45 shorter ones"
+    )
+    assert not cache_line(PlannedRun(cfg, LARGE), planned_seats(cfg, Devices.gpus(8)))

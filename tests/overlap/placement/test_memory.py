@@ -9,8 +9,7 @@ from shapes import LARGE, SMALL
 
 from overlap.config.load import load_config
 from overlap.placement.activations import DecoderShape, activation_bytes, trained_parameters
-from overlap.placement.engine_memory import ASLEEP, kv_room
-from overlap.placement.learner import CHUNK, GATHER, LIVE, SUB_GROUP, Trained, transfer_bytes
+from overlap.placement.engine_memory import ASLEEP, cpu_kv_bytes, gpu_token_bytes, kv_room, token_bytes
 from overlap.placement.memory import (
     CRITIC,
     GIB,
@@ -24,7 +23,16 @@ from overlap.placement.memory import (
     memory_plan,
     rank_items,
 )
-from overlap.placement.planned_run import PlannedRun, Seats
+from overlap.placement.planned_run import (
+    CHUNK,
+    GATHER,
+    LIVE,
+    SUB_GROUP,
+    PlannedRun,
+    Seats,
+    Trained,
+    transfer_bytes,
+)
 from overlap.placement.shapes import ModelShape, shape_of
 
 GB = 10**9
@@ -75,21 +83,27 @@ def test_the_step_of_zero_3_copies_a_part_of_the_gradients() -> None:
     assert few.step()["gradients"] == 4 * N // 2 + 4 * SUB_GROUP
 
 
-def test_an_optimizer_on_the_host_leaves_gradients_on_the_gpu_of_zero_1_alone() -> None:
-    for stage, numbers in ((1, 4), (2, 0), (3, 0)):
-        model = replace(WIDE, stage=stage, offloaded=True, tokens=20_000)
-        assert model.step()["gradients"] == numbers * N
-        assert "master and Adam" in model.states()
-        assert not model.on_device()["master and Adam"]
-        assert model.states()["gradients"] == 4 * N // 8
+@pytest.mark.parametrize(("stage", "numbers"), [(1, 4), (2, 0), (3, 0)])
+def test_an_optimizer_on_the_host_leaves_gradients_on_the_gpu_of_zero_1_alone(stage: int, numbers: int) -> None:
+    model = replace(WIDE, stage=stage, offloaded=True, tokens=20_000)
+    assert model.step()["gradients"] == numbers * N
+    assert "master and Adam" in model.states()
+    assert not model.on_device()["master and Adam"]
+    assert model.states()["gradients"] == 4 * N // 8
 
 
-def test_buffers_of_a_transfer_hold_the_largest_tensor() -> None:
-    assert transfer_bytes("shm", 30 * GB, GB, engine=True) == 0
-    assert transfer_bytes("ipc", 30 * GB, 10, engine=True) == CHUNK
-    assert transfer_bytes("ipc", 30 * GB, 2 * CHUNK, engine=False) == 2 * CHUNK
-    assert transfer_bytes("nccl", 30 * GB, 5, engine=True) == 2 * CHUNK + 5
-    assert transfer_bytes("nccl", 30 * GB, 5, engine=False) == 3 * CHUNK + 5
+@pytest.mark.parametrize(
+    ("backend", "largest", "engine", "buffers"),
+    [
+        ("shm", GB, True, 0),
+        ("ipc", 10, True, CHUNK),
+        ("ipc", 2 * CHUNK, False, 2 * CHUNK),
+        ("nccl", 5, True, 2 * CHUNK + 5),
+        ("nccl", 5, False, 3 * CHUNK + 5),
+    ],
+)
+def test_buffers_of_a_transfer_hold_the_largest_tensor(backend: str, largest: int, engine: bool, buffers: int) -> None:
+    assert transfer_bytes(backend, 30 * GB, largest, engine=engine) == buffers
     assert WIDE.gathered_whole() == 2 * TABLE > GATHER
 
 
@@ -118,13 +132,9 @@ def test_who_takes_turns_sleeps_while_the_other_works() -> None:
     assert gpu[TRANSFER]["engine weights"] == LARGE.parameters
     assert gpu[TRANSFER]["transfer buffers"] >= CHUNK
     assert held(asked(), SHARED)["GPU 0"][SAMPLING]["master and Adam"] == 12 * LARGE.parameters // 8
-
-
-def test_on_gpus_of_their_own_nobody_sleeps() -> None:
-    found = held(asked("learn.ranks=6"), APART)
-    assert found["GPU 0"][LEARNING]["KV cache"] > 0
-    assert "KV cache" not in found["GPU 2"][LEARNING]
-    assert "KV cache" not in found["GPU 2"][SAMPLING]
+    apart = held(asked("learn.ranks=6"), APART)
+    assert apart["GPU 0"][LEARNING]["KV cache"] > 0
+    assert "KV cache" not in apart["GPU 2"][LEARNING]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +150,7 @@ def test_a_critic_has_a_moment_of_its_own_and_rests_in_the_policys() -> None:
     gpu = held(run, SHARED)["GPU 0"]
     assert gpu[CRITIC]["master and Adam"] == 12 * LARGE.trunk // 8
     assert gpu[LEARNING]["master and Adam"] == 12 * LARGE.parameters // 8
+    assert gpu[CRITIC]["weights"] == 2 * LARGE.trunk // 8
     both = held(replace(run, cfg=run.cfg.replace({"learn.offload": "none"})), SHARED)["GPU 0"][LEARNING]
     assert both["master and Adam"] == 12 * LARGE.parameters // 8 + 12 * LARGE.trunk // 8
 
@@ -182,3 +193,40 @@ def test_of_each_place_the_fullest_moment_is_told() -> None:
         moments = held(asked("learn.offload=sleep"), SHARED)[need.place]
         assert need.total == max(sum(items.values()) for items in moments.values())
         assert need.total == sum(moments[need.moment].values())
+
+
+@pytest.mark.parametrize(("parts", "possible", "shares"), [(1, True, 1), (2, True, 2), (4, True, 2), (8, False, 2)])
+def test_devices_beyond_the_key_heads_have_these_twice(parts: int, possible: bool, shares: int):
+    assert SMALL.splits(parts) == possible
+    run = PlannedRun(load_config(None, [f"rollout.tensor_parallel={parts}"]), SMALL)
+    assert gpu_token_bytes(run) == token_bytes(run.cfg, SMALL) // shares
+
+
+@pytest.mark.parametrize(
+    ("settings", "width"),
+    [
+        ("", 2),
+        ("model.dtype=float32", 4),
+        ("rollout.engine.kv_cache_dtype=auto model.dtype=float32", 4),
+        ("rollout.engine.kv_cache_dtype=bfloat16 model.dtype=float32", 2),
+        ("rollout.engine.kv_cache_dtype=fp8_e5m2", 1),
+        ("rollout.engine.kv_cache_dtype=nvfp4", 1),
+        ("rollout.engine.kv_cache_dtype=fp8 rollout.engine.kv_cache_dtype_skip_layers=['0']", 2),
+    ],
+)
+def test_the_kv_cache_is_counted_in_the_type_that_it_has(settings: str, width: int):
+    cfg = load_config(None, settings.split())
+    numbers = 2 * SMALL.decoder.layers * SMALL.decoder.keys
+    assert token_bytes(cfg, SMALL) == gpu_token_bytes(PlannedRun(cfg, SMALL)) == width * numbers
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "blocks"),
+    [(10**12, 32, 8 + 11 * 4), (2 * 20, 32, 8 + 20), (0, 32, 8 + 11), (0, 320, 8 + 2)],
+    ids=["enough", "half", "one sequence", "larger blocks"],
+)
+def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_a_sequence(free: int, size: int, blocks: int):
+    settings = ["model.prompt_tokens=64", "model.response_tokens=256", "rollout.max_sequences=4"]
+    cfg = load_config(None, [*settings, f"rollout.engine.block_size={size}"])
+    block = size * token_bytes(cfg, SMALL)
+    assert cpu_kv_bytes(cfg, SMALL, free * block) == block * blocks

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 from hardware import config
-from places import ROOT, SUPPORT
 
 from overlap.config.fields import Config
 from overlap.core.errors import ConfigError
@@ -22,12 +18,10 @@ TABLE = [
     (2, 1, 1, 1, "nccl", [[0]], [1]),
     (2, 1, 1, 2, "ipc", [[0]], [0, 1]),
     (2, 1, 0, 2, "ipc", [[0], [1]], [0, 1]),
-    (2, 2, 1, 2, "ipc", [[0, 1]], [0, 1]),
     (4, 2, 1, 2, "nccl", [[0, 1]], [2, 3]),
     (4, 1, 3, 2, "ipc", None, None),
     (8, 2, 0, 8, "ipc", [[0, 1], [2, 3], [4, 5], [6, 7]], list(range(8))),
     (8, 2, 2, 4, "nccl", [[0, 1], [2, 3]], [4, 5, 6, 7]),
-    (8, 2, 0, 2, "nccl", [[0, 1], [2, 3], [4, 5]], [6, 7]),
     (8, 1, 0, 4, "nccl", [[0], [1], [2], [3]], [4, 5, 6, 7]),
     (8, 8, 0, 8, "ipc", [list(range(8))], list(range(8))),
     (8, 3, 0, 8, "ipc", [[0, 1, 2], [3, 4, 5]], list(range(8))),  # two GPUs are too few for a third engine
@@ -59,7 +53,7 @@ def test_every_process_has_its_gpus(count, parallel, replicas, ranks, backend, e
     assert placed.backend == backend
     assert [list(seat.devices) for seat in placed.engines] == engines
     assert [list(seat.devices) for seat in placed.ranks] == [[device] for device in learner]
-    assert placed.sleeps == (backend == "ipc")
+    assert placed.sleeps == any(map(placed.feeds, placed.ranks)) == (backend == "ipc")
     check_laws(placed, count, parallel)
 
 
@@ -110,11 +104,6 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int) -> No
         (4, config(8, 1, 4), "rollout.tensor_parallel=8: 1 engine(s) of 8 GPU(s) need 8, and 4 of 4 can be theirs"),
         (4, config(2, 2, 2), "learn.ranks=2: weights are handed over on each GPU (ipc), and engines sit on 4"),
         (
-            4,
-            config(4, 0, 1),
-            "learn.ranks=1: weights are handed over on each GPU (ipc), and engines sit on 4: use learn",
-        ),
-        (
             1,
             config(max_staleness=1, in_flight="keep"),
             "rollout.in_flight='keep': the engine sleeps while the learner has its GPUs",
@@ -146,76 +135,59 @@ def test_engines_alone_have_all_gpus_and_a_learner_alone_its_own() -> None:
     )
 
 
-def test_on_a_cpu_one_engine_is_left_to_vllm_and_nobody_is_given_a_device() -> None:
-    for replicas in (0, 1):
-        placed = place(config(2, replicas, 2, max_staleness=1), Devices(cores=(0, 1)))
-        assert (placed.kind, placed.backend) == ("cpu", "shm")
-        assert [seat.environment for seat in placed.engines] == [{}]
-        assert [seat.environment for seat in placed.ranks] == [{}, {}]
-        assert [seat.seed for seat in placed.engines] == [7]
-        assert [seat.rank for seat in placed.ranks] == [0, 1]
-
-
 @pytest.mark.parametrize(
-    ("cores", "parallel", "replicas", "bound"),
+    ("cores", "parallel", "replicas", "staleness", "bound"),
     [
-        ((0, 1), 1, 2, ["0", "1"]),
-        ((4, 5, 6), 1, 2, ["4", "5"]),
-        ((0, 1, 2, 3, 4, 5, 6, 7), 1, 2, ["0,1,2", "3,4,5,6"]),
-        ((0, 1, 2, 3), 2, 2, ["0|1", "2|3"]),
-        ((0, 1, 2, 3, 4, 5, 6, 7, 8), 1, 4, ["0,1", "2,3", "4,5", "6,7"]),
+        # several engines have cores of their own
+        (2, 1, 2, 1, ["0", "1"]),
+        (3, 1, 2, 1, ["0", "1"]),
+        (8, 1, 2, 1, ["0,1,2", "3,4,5,6"]),
+        (4, 2, 2, 1, ["0|1", "2|3"]),
+        # one has all of few cores while no learner works beside it
+        (4, 1, 1, 0, ["0,1,2,3"]),
+        (4, 2, 0, 0, ["0,1|2,3"]),
+        (1, 1, 1, 0, ["0"]),
+        # any other is left to vLLM
+        (2, 1, 0, 1, [""]),
+        (5, 1, 1, 0, [""]),
+        (2, 3, 1, 0, [""]),
     ],
 )
-def test_on_a_cpu_several_engines_are_bound_to_cores_of_their_own(
-    cores: tuple[int, ...], parallel: int, replicas: int, bound: list[str]
+def test_on_a_cpu_engines_are_bound_to_cores_of_their_own_or_left_to_vllm(
+    cores: int, parallel: int, replicas: int, staleness: int, bound: list[str]
 ) -> None:
-    placed = place(config(parallel, replicas), Devices(cores=cores))
-    assert [seat.environment for seat in placed.engines] == [{"VLLM_CPU_OMP_THREADS_BIND": cpus} for cpus in bound]
-    assert [seat.seed for seat in placed.engines] == list(range(7, 7 + replicas))
-    owned = [cpu for seat in placed.engines for worker in seat.cores for cpu in worker]
-    assert len(set(owned)) == len(owned)
-
-
-@pytest.mark.parametrize(
-    ("cores", "parallel", "staleness", "bound"),
-    [
-        (2, 1, 0, "0,1"),
-        (4, 1, 0, "0,1,2,3"),
-        (4, 2, 0, "0,1|2,3"),
-        (1, 1, 0, "0"),
-        (2, 1, 1, None),
-        (5, 1, 0, None),
-        (2, 3, 0, None),
-    ],
-)
-def test_one_engine_has_all_of_few_cores_while_nobody_learns_beside_it(
-    cores: int, parallel: int, staleness: int, bound: str | None
-) -> None:
-    cfg = config(parallel).replace({"rollout.max_staleness": staleness})
-    (seat,) = place(cfg, Devices(cores=tuple(range(cores)))).engines
-    assert seat.environment.get("VLLM_CPU_OMP_THREADS_BIND") == bound
-
-
-def test_cores_that_the_user_has_bound_one_engine_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
-    assert place_here(config()).engines[0].environment
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0-1")
-    assert not place_here(config()).engines[0].environment
+    placed = place(config(parallel, replicas, 2, max_staleness=staleness), Devices(cores=tuple(range(cores))))
+    assert (placed.kind, placed.backend, placed.sleeps) == ("cpu", "shm", False)
+    wanted = [{"VLLM_CPU_OMP_THREADS_BIND": cpus} if cpus else {} for cpus in bound]
+    assert [seat.environment for seat in placed.engines] == wanted
+    assert [seat.seed for seat in placed.engines] == list(range(7, 7 + len(bound)))
+    assert [(seat.rank, seat.environment) for seat in placed.ranks] == [(0, {}), (1, {})]
 
 
 def test_on_a_cpu_what_needs_more_cores_is_refused() -> None:
-    assert "rollout.replicas=3: each engine needs 1 core(s) of its own, and here are 2: use 2 or less" in refused(
-        config(1, 3), Devices(cores=(0, 1))
-    )
+    told = "rollout.replicas=3: each engine needs 1 core(s) of its own, and here are 2: use 2 or less"
+    assert told in refused(config(1, 3), Devices(cores=(0, 1)))
 
 
-@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_cores_that_the_user_has_bound_one_engine_to_stay_and_several_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "auto")
+    assert place_here(config()).engines[0].environment
+    assert len(place_here(config(1, 2)).engines) == 2
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0-1")
+    assert not place_here(config()).engines[0].environment
+    with pytest.raises(ConfigError, match=r"VLLM_CPU_OMP_THREADS_BIND='0-1': several engines .* unset it"):
+        place_here(config(1, 2))
+
+
 @pytest.mark.parametrize(
-    ("value", "option"),
+    ("name", "value", "option"),
     [
-        ("expandable_segments:True", "expandable_segments"),
-        ("max_split_size_mb:64, expandable_segments : true", "expandable_segments"),
-        ("backend:cudaMallocAsync", "backend:cudaMallocAsync"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "expandable_segments"),
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:64, expandable_segments : true", "expandable_segments"),
+        ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "backend:cudaMallocAsync"),
     ],
 )
 def test_memory_that_can_neither_sleep_nor_be_handed_over_is_refused_where_gpus_are_shared(
@@ -250,38 +222,6 @@ def test_several_gpus_need_more_shared_memory_than_a_container_has_by_default(pl
         check_shared_memory(placed, Devices(shared=64 << 20))
     check_shared_memory(placed, Devices(shared=1 << 30))
     check_shared_memory(placed, Devices())
-
-
-def test_the_shared_memory_of_a_container_is_what_is_mounted_there() -> None:
-    """In a mount namespace, with 64 MB in the place of /dev/shm."""
-    code = "from hardware import config\n"
-    code += "from overlap.placement.devices import Devices, devices_here\n"
-    code += "from overlap.placement.seats import check_shared_memory, place\n"
-    code += "check_shared_memory(place(config(2, 0, 8), Devices.gpus(8)), devices_here('cpu'))"
-    mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'{mount} "$@"', "sh"]
-    path = os.pathsep.join((str(ROOT), str(SUPPORT)))
-    try:
-        subprocess.run([*command, "true"], check=True, capture_output=True, timeout=30)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no user namespaces here")
-    run = [*command, sys.executable, "-c", code]
-    done = subprocess.run(run, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
-    assert "/dev/shm='64 MiB': processes on several GPUs need 1024 MiB" in done.stderr
-
-
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_engines_and_learner_take_turns_where_they_have_gpus_in_common(count: int) -> None:
-    placed = place(config(), Devices.gpus(count) if count else Devices())
-    assert placed.sleeps == any(map(placed.feeds, placed.ranks)) == (count == 1)
-
-
-def test_cores_that_the_user_has_bound_are_not_bound_otherwise_unsaid() -> None:
-    several, one = place(config(1, 2), Devices(cores=(0, 1))), place(config(), Devices(cores=(0, 1)))
-    with pytest.raises(ConfigError, match=r"VLLM_CPU_OMP_THREADS_BIND='0-1': several engines .* unset it"):
-        check_environment(several, {"VLLM_CPU_OMP_THREADS_BIND": "0-1"})
-    check_environment(several, {"VLLM_CPU_OMP_THREADS_BIND": "auto"})
-    check_environment(one, {"VLLM_CPU_OMP_THREADS_BIND": "0-1"})
 
 
 def test_the_loop_knows_how_many_engines_the_devices_gave() -> None:

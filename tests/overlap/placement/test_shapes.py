@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shapes import LARGE, R1_DISTILL_14B, SMALL
@@ -20,61 +21,55 @@ def test_parameters_follow_from_the_configuration():
 
 
 @pytest.mark.parametrize(
-    ("config", "layers", "kv_width"),
+    ("config", "layers", "keys"),
     [
-        ({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}, 2, 64),
-        ({"num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 32, "hidden_size": 64}, 2, 256),
-        ({"n_layer": 3, "n_head": 4, "n_embd": 64}, 3, 128),
+        ({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}, 2, 32),
+        ({"num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 32, "hidden_size": 64}, 2, 128),
+        ({"n_layer": 3, "n_head": 4, "n_embd": 64}, 3, 64),
         (
             {"vision_config": {}, "text_config": {"num_hidden_layers": 5, "num_attention_heads": 1, "head_dim": 8}},
             5,
-            16,
+            8,
         ),
         ({}, 0, 0),
     ],
 )
-def test_the_shape_of_any_family_is_read_without_an_error(tmp_path: Path, config: dict, layers: int, kv_width: int):
+def test_the_shape_of_any_family_is_read_without_an_error(tmp_path: Path, config: dict, layers: int, keys: int):
     (tmp_path / "config.json").write_text(json.dumps(config))
     shape = read_shape(tmp_path)
-    assert (shape.decoder.layers, shape.kv_width) == (layers, kv_width)
+    assert (shape.decoder.layers, shape.decoder.keys) == (layers, keys)
+
+
+def write_model(folder: Path, files: dict[str, dict[str, list[int]]], **config: Any) -> Path:
+    """A checkpoint with these safetensors files, each with its tensors' shapes."""
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "vocab_size": 100, "tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(sizes | config))
+    for name, shapes in files.items():
+        head = json.dumps({"__metadata__": {}} | {key: {"shape": shape} for key, shape in shapes.items()}).encode()
+        (folder / name).write_bytes(len(head).to_bytes(8, "little") + head)
+    return folder
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_the_files_hold_counts(tmp_path: Path, tied: bool):
-    config = {"num_hidden_layers": 1, "hidden_size": 8, "vocab_size": 100, "tie_word_embeddings": not tied}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    shapes = {"embedding": [100, 8], "bias": [7]} | ({} if tied else {"head": [100, 8]})
-    for number, (name, shape) in enumerate(shapes.items()):
-        head = json.dumps({"__metadata__": {}, name: {"shape": shape}}).encode()
-        (tmp_path / f"model-{number}.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
-    found = read_shape(tmp_path)
+    files = {"model-0.safetensors": {"embedding": [100, 8]}, "model-1.safetensors": {"bias": [7]}}
+    files |= {} if tied else {"model-2.safetensors": {"head": [100, 8]}}
+    found = read_shape(write_model(tmp_path, files, tie_word_embeddings=not tied))
     assert (found.parameters, found.largest, found.tied) == (807 if tied else 1607, 800, tied)
     assert found.trunk == 807
 
 
-@pytest.mark.parametrize(("parts", "evenly"), [(1, True), (2, True), (8, True), (3, False), (16, False)])
-def test_heads_are_shared_evenly_or_not_at_all(parts: int, evenly: bool):
-    assert LARGE.divides(parts) == evenly
-
-
-def write_tensors(file: Path, **shapes: list[int]) -> None:
-    head = json.dumps({name: {"shape": shape} for name, shape in shapes.items()}).encode()
-    file.write_bytes(len(head).to_bytes(8, "little") + head)
-
-
-def test_weights_that_lie_there_twice_count_once(tmp_path: Path):
-    (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": 1, "hidden_size": 8, "vocab_size": 100}))
+def test_weights_that_are_there_twice_count_once(tmp_path: Path):
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-    write_tensors(tmp_path / "consolidated.safetensors", a=[100, 8], b=[7])
-    for name, shapes in zip(names, ({"a": [100, 8]}, {"b": [7]}), strict=True):
-        write_tensors(tmp_path / name, **shapes)
+    parts = {names[0]: {"a": [100, 8]}, names[1]: {"b": [7]}}
+    write_model(tmp_path, {"consolidated.safetensors": {"a": [100, 8], "b": [7]}, **parts})
     assert read_shape(tmp_path).parameters == 807
-    index = {"weight_map": {"a": names[0], "b": names[1]}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    write_tensors(tmp_path / "model-old.safetensors", a=[100, 8])
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
     assert read_shape(tmp_path).parameters == 807
-    write_tensors(tmp_path / "model.safetensors", a=[100, 8])
-    assert read_shape(tmp_path).parameters == 800
+    index.write_text(json.dumps({"weight_map": {"a": names[0], "b": names[1]}}))
+    assert read_shape(write_model(tmp_path, {"model-old.safetensors": {"a": [100, 8]}})).parameters == 807
+    assert read_shape(write_model(tmp_path, {"model.safetensors": {"a": [100, 8]}})).parameters == 800
 
 
 @pytest.mark.parametrize("config", ["{nope", "[1]", '{"vocab_size": "many"}', "\udcff"])
