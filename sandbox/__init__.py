@@ -102,11 +102,11 @@ def judge(
             packages=packages,
         )
 
-    try:
-        return tried(problem, program)
-    except TookDown:
+    done: Judgement | None = None
+    while True:
+        try:
+            return tried(problem, program)
+        except TookDown as error:
+            if done is not None:
+                return control.take_down(problem, done, error)
         done = tried(*control.sample(find_language(program.language)))
-    try:
-        return tried(problem, program)
-    except TookDown as error:
-        return control.take_down(problem, done, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -21,7 +21,6 @@ from sandbox.core.problem import Problem
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.languages.table import LANGUAGES, by_suffix, find_language
-from sandbox.packages import cli as cli_verify
 from sandbox.pool.quotas import cores
 from sandbox.rewards import cli as cli_reward
 from sandbox.serve import cli as cli_serve
@@ -40,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _act(options: argparse.Namespace) -> int:
     try:
         return int(options.action(options))
-    except BrokenPipeError:
-        raise
     except (SandboxError, OSError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
         said = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None:
             said = f"{error.filename}: cannot be opened ({error.strerror})"
@@ -52,15 +51,7 @@ def _act(options: argparse.Namespace) -> int:
 
 def _say(text: str, stream: TextIO | None = None) -> None:
     """Print one line; characters that could forge another line or that the terminal cannot show are escaped."""
-    stream = stream or sys.stdout
-    encoding = stream.encoding or "ascii"
-    print(printable(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
-
-
-def _add(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
-    """A command whose own help begins with what the list says of it."""
-    made: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    return made
+    terminal.print_coloured([printable(text)], stream)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,46 +70,59 @@ def _parser() -> _Parser:
     actions = parser.add_subparsers(
         required=True, metavar="run | judge | verify | serve | doctor | bench | zoo | check-reward"
     )
-    run = _add(actions, "run", "run a program on stdin in a jail; show its output and what it used")
+
+    def command(name: str, text: str, action: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        """A command whose own help begins with what the list says of it."""
+        made: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+        made.set_defaults(action=action)
+        return made
+
+    run = command("run", "run a program on stdin in a jail; show its output and what it used", _run)
     run.add_argument("program", type=Path)
     run.add_argument("--input", type=Path, help="a file for the program's stdin; default: the command's stdin")
     run.add_argument("--cpu-s", type=float, default=Limits().cpu_s, help="CPU seconds (default %(default)s)")
     run.add_argument("--wall-s", type=float, help="wall seconds (default 3 * cpu + 2)")
     run.add_argument("--memory-mib", type=int, default=Limits().memory_bytes // MIB, help="MiB (default %(default)s)")
-    run.set_defaults(action=_run)
-    verdict = _add(actions, "judge", "judge a program by a problem: a verdict per case")
+    verdict = command("judge", "judge a program by a problem: a verdict per case", _judge)
     verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json(), or a problem package")
     verdict.add_argument("program", type=Path, help="a file; for a package, a directory of files as well")
     verdict.add_argument("--all", action="store_true", help="problem.json: run all cases, also after one that failed")
-    verdict.add_argument(
-        "--diff", action="store_true", help="also show the first failed case: input, expected beside got, stderr"
-    )
-    verdict.set_defaults(action=_judge)
-    bench = _add(actions, "bench", "milliseconds per program on this machine, and the tier")
+    diff = "also show the first failed case: input, expected beside got, stderr"
+    verdict.add_argument("--diff", action="store_true", help=diff)
+    bench = command("bench", "milliseconds per program on this machine, and the tier", _bench)
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
-    bench.set_defaults(action=_bench)
-    verify = cli_verify.add_parser(actions)
+    doctor = command("doctor", "what this machine can isolate, and how to repair what it cannot", _doctor)
+    verify = command("verify", "judge all submissions of a problem package, expected against found", _verify)
+    _describe_verify(verify)
     serve = cli_serve.add_serve_parser(actions)
     cli_reward.add_parsers(actions, judge, cores())
     for part in (run, verdict):
         part.add_argument("--language", help="language of the program; default: by the suffix of its file")
     for part in (verdict, verify):
         part.add_argument("--time-limit", type=float, metavar="S", help="CPU seconds, instead of the package's")
+    packages = "installed packages that a Python program may import, for example numpy"
     for part in (run, verdict, verify, serve):
-        part.add_argument(
-            "--packages",
-            nargs="+",
-            default=(),
-            metavar="NAME",
-            help="installed packages that a Python program may import, for example numpy",
-        )
-    doctor = _add(actions, "doctor", "what this machine can isolate, and how to repair what it cannot")
-    doctor.set_defaults(action=_doctor)
+        part.add_argument("--packages", nargs="+", default=(), metavar="NAME", help=packages)
     for part in (run, verdict, verify, serve, bench, doctor):
         part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto", help="default: A, or else B")
     for part in (run, verdict, verify, bench, doctor):
         part.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
+
+
+def _describe_verify(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Judge all submissions of a Kattis/ICPC problem package, and compare the verdicts with those that its authors "
+        "expect."
+    )
+    parser.epilog = (
+        "Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
+        "(the validator or the sandbox did). A note names a part of the package that is not followed. Exit code 0: as "
+        "expected. 1: surprises. 2: the package cannot be judged, or the sandbox or a validator failed."
+    )
+    parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
+    verbose = "a line per case; -vv: with the validator's feedback"
+    parser.add_argument("--verbose", "-v", action="count", default=0, help=verbose)
 
 
 def _program(options: argparse.Namespace) -> Program:
@@ -147,18 +151,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _judge(options: argparse.Namespace) -> int:
     if options.diff and options.json:
         raise SandboxError("--diff is for people: --json has what each failed case printed, as cases[..].got")
-    if cli_verify.is_package(options.problem):
-        return cli_verify.judge_package(options)
+    if options.problem.is_dir() or options.problem.suffix.lower() in (".zip", ".kpp"):
+        from sandbox.packages.verify import judge_package
+
+        return judge_package(options)
     if options.time_limit is not None:
         raise SandboxError("--time-limit is for packages; set limits.cpu_s in problem.json")
     try:
         problem = Problem.from_json(json.loads(options.problem.read_text("utf-8"), object_pairs_hook=_unique))
-    except RecursionError as error:
-        raise SandboxError(f"{options.problem}: nested too deep") from error
-    except json.JSONDecodeError as error:
-        raise SandboxError(f"{options.problem}: is not JSON: {error}; give a problem.json, then the program") from error
-    except ValueError as error:
-        raise SandboxError(f"{options.problem}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        said = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, json.JSONDecodeError):
+            said = f"is not JSON: {error}; give a problem.json, then the program"
+        raise SandboxError(f"{options.problem}: {said}") from error
     done = judge(
         problem,
         _program(options),
@@ -173,6 +178,12 @@ def _judge(options: argparse.Namespace) -> int:
         if options.diff:
             terminal.print_coloured(first_failure_lines(problem, done.cases))
     return 0 if done.verdict is Verdict.AC else 1
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from sandbox.packages.verify import verify
+
+    return verify(options)
 
 
 def _print_judgement(done: Judgement) -> None:
@@ -236,9 +247,9 @@ def _bench(options: argparse.Namespace) -> int:
         raise SandboxError(f"--rounds {options.rounds}: must be at least 1")
     found = measure_languages(options.isolation, options.rounds)
     if options.json:
-        print(json.dumps({**found, "figures": [asdict(figure) for figure in found["figures"]]}))
+        print(json.dumps(found))
         return 0
     for figure in found["figures"]:
-        print(f"{figure.name:28} " + (f"{figure.ms:8.2f} ms" if figure.ms is not None else figure.note))
+        print(f"{figure['name']:28} " + (f"{figure['ms']:8.2f} ms" if figure["ms"] is not None else figure["note"]))
     print(f"median of {found['rounds']} programs, tier {found['tier']}")
     return 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 from sandbox.core.checks import encode_text, printable
 from sandbox.core.excerpt import Excerpt
@@ -60,10 +60,8 @@ def diff_lines(expected: str | Excerpt, got: str | Excerpt, *, kind: Kind | str 
 def _excerpt(text: str | Excerpt, kind: str) -> Excerpt:
     if isinstance(text, Excerpt):
         return text
-    if kind == "function":  # as the judge writes what a function returned
-        with suppress(ValueError, RecursionError):
-            text = json.dumps(json.loads(text), ensure_ascii=False)
-    return Excerpt.of(text)
+    value, is_json = _json(text) if kind == "function" else (None, False)
+    return Excerpt.of(json.dumps(value, ensure_ascii=False) if is_json else text)  # as the judge writes what it got
 
 
 def failure_lines(problem: Problem, result: CaseResult) -> list[str]:
@@ -125,19 +123,23 @@ def _rows(text: Excerpt) -> list[str]:
 
 def _json_rows(text: Excerpt) -> list[str]:
     """The rows of a value: one where it is short, otherwise one for each of its items."""
-    try:
-        value = json.loads(text.head) if text.whole else None
-    except (ValueError, RecursionError):
-        value = None
-    line = json.dumps(value, ensure_ascii=False)
-    if value is None and text.head.strip() != "null":
+    value, is_json = _json(text.head) if text.whole else (None, False)
+    if not is_json:
         return _rows(text)
+    line = json.dumps(value, ensure_ascii=False)
     if len(line) <= _ONE_LINE or not isinstance(value, list | dict):
         return [line]
-    if isinstance(value, list):
-        return ["[", *(f"  {json.dumps(item, ensure_ascii=False)}," for item in value), "]"]
-    pairs = (f"  {json.dumps(key)}: {json.dumps(item, ensure_ascii=False)}," for key, item in value.items())
-    return ["{", *pairs, "}"]
+    items = [json.dumps(item, ensure_ascii=False) for item in (value if isinstance(value, list) else value.values())]
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key)}: {item}" for key, item in zip(value, items, strict=True)]
+    return [line[0], *(f"  {item}," for item in items), line[-1]]
+
+
+def _json(text: str) -> tuple[Any, bool]:
+    """The value of a text, and whether it is JSON."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text), True
+    return None, False
 
 
 def _without_last_blanks(rows: Rows) -> list[str]:

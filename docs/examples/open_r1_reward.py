@@ -3,7 +3,7 @@
 import asyncio
 
 from sandbox import Case, Client, Problem
-from sandbox.rewards.answer_text import program_of_answer
+from sandbox.rewards.extract import program_of_answer
 
 
 def code_reward(completions, verification_info, **_):

@@ -5,7 +5,7 @@ import asyncio
 from fastapi import FastAPI
 
 from sandbox import Client
-from sandbox.rewards.answer_text import answer_behind, program_of_answer
+from sandbox.rewards.extract import answer_behind, program_of_answer
 from sandbox.rewards.ground_truth import problem_of
 
 app, pool = FastAPI(), Client("http://127.0.0.1:8080")

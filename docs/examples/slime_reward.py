@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 
 from sandbox import Client
-from sandbox.rewards.answer_text import program_of_answer
+from sandbox.rewards.extract import program_of_answer
 from sandbox.rewards.ground_truth import problem_of
 
 app, pool = FastAPI(), Client("http://127.0.0.1:8080")

@@ -65,9 +65,9 @@ def refusing(
     """
     try:
         yield
-    except ConfigError:
-        raise
     except errors as error:
+        if isinstance(error, ConfigError):
+            raise
         raise ConfigError(field, value, f"{fault} ({error_reason(error)}); {way_out}") from error
 
 

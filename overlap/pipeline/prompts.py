@@ -130,10 +130,7 @@ class PromptStream(Iterator[Prompt]):
 
     def peek(self) -> Prompt:
         """The next prompt, without handing it out; where none is left, any one."""
-        try:
-            return self.at(self.position)
-        except LookupError:
-            return self._prompts[0]
+        return self._next() or self._prompts[0]
 
     def at(self, position: int) -> Prompt:
         """The prompt of any position, which is the number of its group; admits nothing. Raises LookupError where every
@@ -172,13 +169,19 @@ class PromptStream(Iterator[Prompt]):
     def _left_out(self, start: int) -> frozenset[str]:
         return self.solved.before(start) if self.solved is not None else frozenset()
 
-    def __next__(self) -> Prompt:
+    def _next(self) -> Prompt | None:
+        """The next prompt; None where every prompt is left out."""
         try:
-            prompt = self.at(self.position)
+            return self.at(self.position)
         except LookupError:
+            return None
+
+    def __next__(self) -> Prompt:
+        prompt = self._next()
+        if prompt is None:
             self.ended = True
             if self._tell:
                 self._tell(f"the run ends here: the next epoch would leave out {self._share(0)}")
-            raise StopIteration from None
+            raise StopIteration
         self.position += 1
         return prompt

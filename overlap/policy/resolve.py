@@ -21,8 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from overlap.core.errors import ConfigError, refusing
 from overlap.policy.check import FIELD, check_checkpoint, train_first
 from overlap.process.atomic import partial_path, remove_path, replace, settle_path, sync
@@ -105,6 +103,8 @@ def _from_hub(hub_id: str, patterns: Sequence[str] = _WANTED) -> Path:
 
 
 def _default_policy(policies: Path) -> Path:
+    from filelock import FileLock
+
     gguf_path, version = _shipped_gguf()
     target = policies / f"{DEFAULT_POLICY}-{version}-{_CONVERSION}"
     if _fault(target):

@@ -75,8 +75,7 @@ class Recorder:
         """
         ended_s = time.monotonic()
         self._began_s += ended_s - began_s
-        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
-            await asyncio.to_thread(self._tracer.span, "evaluate", began_s, ended_s, f"after step {step}")
+        self._tracer.span("evaluate", began_s, ended_s, f"after step {step}")
 
     async def evaluation(self, step: int, samples: Sequence[Scored]) -> None:
         """Record the samples of the evaluation after ``step``."""

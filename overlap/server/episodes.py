@@ -38,8 +38,7 @@ from sandbox.core.nouns import Judgement, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError
 from sandbox.pool.slots import Slots
-from sandbox.session.files import Finished
-from sandbox.session.output import Output
+from sandbox.session.output import Finished, Output
 from sandbox.session.sessions import ProgramSession, Sessions
 from sandbox.session.workspace import Workspace
 

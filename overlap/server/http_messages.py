@@ -15,7 +15,7 @@ from typing import Any
 
 from overlap.core.errors import RequestRefused
 from overlap.server.turn_request import Reply, RequestRules, TurnRequest, turn_request
-from sandbox.serve.parsed_texts import count_values
+from sandbox.serve.bounds import count_values
 
 MODEL = "policy"
 VALUES = 100_000

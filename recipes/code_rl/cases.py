@@ -20,7 +20,7 @@ from recipes.code_rl.row_limits import memory_limit_bytes, time_limit_s
 from sandbox.core.nouns import MIB, Case, Limits
 from sandbox.core.problem import Kind, Problem
 from sandbox.errors import InvalidProblem
-from sandbox.rewards.contest import CONTEST_PREAMBLE
+from sandbox.rewards.calls import CONTEST_PREAMBLE
 
 INCOMPLETE: Final = "official tests missing"
 _MEMORY_LEAST: Final = 64 * MIB

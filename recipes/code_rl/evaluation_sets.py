@@ -24,7 +24,7 @@ from overlap.task import Task, load_task
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.task import CodeTask
-from sandbox.rewards.contest import CONTEST_MODULES
+from sandbox.rewards.calls import CONTEST_MODULES
 
 if TYPE_CHECKING:
     from overlap.config.fields import Config

@@ -49,7 +49,7 @@ from recipes.code_rl.probes import probes
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
 from sandbox.core.nouns import Verdict
-from sandbox.rewards.contest import CONTEST_MODULES
+from sandbox.rewards.calls import CONTEST_MODULES
 
 if TYPE_CHECKING:
     from sandbox.pool.pool import Pool

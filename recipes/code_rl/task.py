@@ -21,7 +21,7 @@ from recipes.code_rl.cases import CodeOptions, Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
 from sandbox.core.nouns import Program, Verdict
-from sandbox.rewards.contest import CONTEST_MODULES
+from sandbox.rewards.calls import CONTEST_MODULES
 from sandbox.rewards.extract import extract_program
 
 if TYPE_CHECKING:

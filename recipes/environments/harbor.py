@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from overlap.server.chat import Chat
     from overlap.server.episodes import EpisodeSandbox
     from sandbox.core.nouns import Judgement
-    from sandbox.session.files import Finished
+    from sandbox.session.output import Finished
     from sandbox.session.workspace import Workspace
 
 SYSTEM = """You work in a shell, in the directory WORKDIR, to do what you are asked.

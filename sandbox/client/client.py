@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from sandbox.client.machine import HttpReply, Machine, Unreachable
+from sandbox.core.checks import encode_text
 from sandbox.core.nouns import Judgement, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
@@ -104,7 +105,7 @@ class Client:
         problem = Problem.of(problem)
         program = problem.program(program)
         stop = self.stop_at_first_failure if stop_at_first_failure is None else stop_at_first_failure
-        more = {"program": _plain(program), "turn": turn, "stop_at_first_failure": stop}
+        more = {"program": dataclasses.asdict(program), "turn": turn, "stop_at_first_failure": stop}
         rest = b"," + json.dumps(more).encode()[1:]
 
         def body(machine: Machine) -> bytes:
@@ -131,13 +132,11 @@ class Client:
         """As `Pool.run`."""
         start = time.monotonic()
         problem = as_problem(stdin, arguments, files, limits)
-        contents = {name: data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
-                    for name, data in files.items()}  # fmt: skip
         body = {
-            "program": _plain(problem.program(program)),
+            "program": dataclasses.asdict(problem.program(program)),
             "stdin": stdin,
             "arguments": list(arguments),
-            "files": {name: b64encode(data).decode() for name, data in contents.items()},
+            "files": {name: b64encode(encode_text(text)).decode() for name, text in problem.cases[0].files},
             "fetch_files": checked_names(fetch_files),
             "limits": dataclasses.asdict(problem.limits),
             "turn": turn,
@@ -213,10 +212,10 @@ class Client:
             began = time.monotonic()
             try:
                 reply = await machine.ask(path, body(machine))
-                if reply.status in _ELSEWHERE and _kind(reply) != "Busy":
+                if reply.status in _ELSEWHERE and _told(reply)["type"] != "Busy":
                     raise Unreachable(f"{machine.name} answered {reply.status}")
             except Unreachable as error:
-                self._rest(machine, failures.add(time.monotonic() - began, error, self._machines))
+                machine.rest(failures.add(time.monotonic() - began, error, self._machines))
                 continue
             if problem is not None and reply.status in (200, 409):
                 machine.set_name(problem, reply.headers.get("problem-kept", ""))
@@ -224,7 +223,7 @@ class Client:
                 return json.loads(reply.body), machine.name if len(self._machines) > 1 else ""
             failures.since_s = None
             if reply.status in _ELSEWHERE:
-                self._rest(machine, _retry_after(reply))
+                machine.rest(_retry_after(reply))
             elif reply.status != 409:  # that: the problem was kept there, and is not any more
                 faults += 1
                 if reply.status != 504 or faults == TRIES:
@@ -240,11 +239,6 @@ class Client:
             if ready:
                 return min(ready, key=lambda machine: (machine.in_hand / machine.workers, random.random()))
             await self._sleep(min(machine.not_before for machine in self._machines) - now)
-
-    @staticmethod
-    def _rest(machine: Machine, seconds: float) -> None:
-        """Leave a server alone for a while."""
-        machine.not_before = asyncio.get_running_loop().time() + seconds
 
     async def _sleep(self, seconds: float) -> None:
         """Raises PoolClosed when the client is closed meanwhile."""
@@ -279,10 +273,6 @@ class _Failures:
         return _pause(self.count)
 
 
-def _plain(program: Program) -> dict[str, Any]:
-    return {item.name: getattr(program, item.name) for item in dataclasses.fields(program)}
-
-
 def _pause(times: int) -> float:
     """Seconds before the next try: twice as many each time, and not the same for all who wait."""
     return min(_PAUSE_MAX_S, _PAUSE_S * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)
@@ -293,22 +283,19 @@ def _retry_after(reply: HttpReply) -> float:
     return (float(said) if said.isdigit() else 1.0) * random.uniform(0.5, 1.0)
 
 
-def _kind(reply: HttpReply) -> str:
-    """The type of the error that a server of ours tells; "" for another's."""
-    try:
-        return str(json.loads(reply.body)["error"]["type"])
-    except (ValueError, KeyError, TypeError):
-        return ""
+def _told(reply: HttpReply) -> dict[str, str]:
+    """The type and the message of an error that a server of ours tells; empty texts for another's answer."""
+    with suppress(ValueError, KeyError, TypeError):
+        found = json.loads(reply.body)["error"]
+        return {"type": str(found["type"]), "message": str(found["message"])}
+    return {"type": "", "message": ""}
 
 
 def _error(reply: HttpReply, machine: Machine) -> SandboxError:
     """The error that a server tells, of the type that it would have here."""
     if reply.status == 401:
-        return AccessDenied(
-            f"{machine.name}: the token is missing or wrong: give token=; integrations read SANDBOX_TOKEN"
-        )
-    try:
-        found = json.loads(reply.body)["error"]
-        return from_wire({"type": str(found["type"]), "message": str(found["message"])})
-    except (ValueError, KeyError, TypeError):
-        return SandboxError(f"{machine.name} answered {reply.status}: {reply.body[:200]!r}; is it a `sandbox serve`?")
+        way_out = "give token=; integrations read SANDBOX_TOKEN"
+        return AccessDenied(f"{machine.name}: the token is missing or wrong: {way_out}")
+    if (told := _told(reply))["type"]:
+        return from_wire(told)
+    return SandboxError(f"{machine.name} answered {reply.status}: {reply.body[:200]!r}; is it a `sandbox serve`?")

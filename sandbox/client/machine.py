@@ -80,6 +80,10 @@ class Machine:
         while len(self._names) > _NAMES:
             self._names.popitem(last=False)
 
+    def rest(self, seconds: float) -> None:
+        """Leave it alone for a while."""
+        self.not_before = asyncio.get_running_loop().time() + seconds
+
     async def ask(self, path: str, body: bytes) -> HttpReply:
         """Have a request answered. Raises Unreachable, and SandboxError for one that is too long."""
         self.in_hand += 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from sandbox.build.builder import Builder
@@ -21,43 +20,38 @@ _PYTHON = "print(sum(map(int, input().split())))"
 _CPP = '#include <cstdio>\nint main() { int a, b; std::scanf("%d %d", &a, &b); std::printf("%d\\n", a + b); }'
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One line of the benchmark; `ms` is None where a toolchain is missing, and `note` says which."""
-
-    name: str
-    ms: float | None
-    note: str = ""
-
-
 def measure_languages(isolation: Isolation = "auto", rounds: int = 30) -> dict[str, Any]:
-    """Return {"tier", "rounds", "figures"}. Raises SandboxError when a benchmark program is not accepted."""
+    """Return {"tier", "rounds", "figures": [{"name", "ms", "note"}]}; "ms" is None where a toolchain is missing, and
+    the note says which. Raises SandboxError when a benchmark program is not accepted.
+    """
+    figures: list[dict[str, Any]] = []
+
+    def add(name: str, ms: float | None, note: str = "") -> None:
+        figures.append({"name": name, "ms": ms, "note": note})
+
     start = time.perf_counter()
     with Jail(isolation) as jail:
-        figures = [Figure("start a jail", (time.perf_counter() - start) * 1e3)]
+        add("start a jail", (time.perf_counter() - start) * 1e3)
         judge = Judge(jail, Builder(f"{jail.directory}/build"))
-        figures += [_figure(f"python, {n} tests", judge, "python", _PYTHON, n, rounds) for n in (1, 15)]
+        for tests in (1, 15):
+            add(f"python, {tests} tests", _median_ms(judge, "python", _PYTHON, tests, rounds))
         try:
-            compiled = time.perf_counter()
-            _judge(judge, "cpp", _CPP, 1)
-            figures.append(Figure("c++, compile", (time.perf_counter() - compiled) * 1e3))
-            figures += [_figure(f"c++ compiled, {n} tests", judge, "cpp", _CPP, n, rounds) for n in (1, 15)]
+            add("c++, compile", _ms(judge, "cpp", _CPP, 1))
+            for tests in (1, 15):
+                add(f"c++ compiled, {tests} tests", _median_ms(judge, "cpp", _CPP, tests, rounds))
         except ToolchainMissing as error:
-            figures.append(Figure("c++", None, str(error)))
+            add("c++", None, str(error))
         return {"tier": jail.tier, "rounds": rounds, "figures": figures}
 
 
-def _figure(name: str, judge: Judge, language: str, source: str, tests: int, rounds: int) -> Figure:
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        _judge(judge, language, source, tests)
-        taken.append(time.perf_counter() - start)
-    return Figure(name, statistics.median(taken) * 1e3)
+def _median_ms(judge: Judge, language: str, source: str, tests: int, rounds: int) -> float:
+    return statistics.median(_ms(judge, language, source, tests) for _ in range(rounds))
 
 
-def _judge(judge: Judge, language: str, source: str, tests: int) -> None:
+def _ms(judge: Judge, language: str, source: str, tests: int) -> float:
+    start = time.perf_counter()
     cases = tuple(Case(f"{n} {n}\n", str(2 * n)) for n in range(tests))
     done = judge.judge(Problem("bench", "stdio", cases), Program(source, language))
     if done.verdict is not Verdict.AC:
         raise SandboxError(f"the benchmark's own {language} program was judged {done.verdict}: {done.compile_log}")
+    return (time.perf_counter() - start) * 1e3

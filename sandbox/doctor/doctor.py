@@ -71,7 +71,11 @@ class Report:
 
 def examine() -> Report:
     """Try everything. Takes a few seconds, most of them for compilers. Raises Starved where nothing answers in time."""
-    lines = _mechanisms()
+    found = _probe()
+    lines = [
+        Line(name, not found.get(name, "no answer"), found.get(name, "no answer"), repair, needed)
+        for name, (_, repair, needed) in _PROBES.items()
+    ]
     tier: Isolation | None = None
     for name in TIERS:
         made = _jailed(
@@ -79,7 +83,10 @@ def examine() -> Report:
         )
         tier = tier or (name if made.passed else None)
         lines.append(made)
-    return Report((*lines, _memory(), *_toolchains(tier)), tier)
+    lines.append(_memory())
+    if tier is not None:
+        lines += [_toolchain(tier, language) for language in LANGUAGES.values()]
+    return Report(tuple(lines), tier)
 
 
 def _memory() -> Line:
@@ -87,14 +94,6 @@ def _memory() -> Line:
     told = too_much_memory(cores(), Limits().memory_bytes, has_bytes := memory_bytes())
     repair = "use fewer workers, a lower memory limit, or a container with more memory" if told else ""
     return Line("memory", not told, told or f"{has_bytes / 2**20:,.0f} MiB", repair, needed=False)
-
-
-def _mechanisms() -> list[Line]:
-    found = _probe()
-    return [
-        Line(name, not found.get(name, "no answer"), found.get(name, "no answer"), repair, needed)
-        for name, (_, repair, needed) in _PROBES.items()
-    ]
 
 
 def _probe() -> dict[str, str]:
@@ -109,16 +108,13 @@ def _probe() -> dict[str, str]:
     raise Starved(f"what is tried here did not answer within {_PROBE_S:g} s, {_PROBED} times; {_QUIET}")
 
 
-def _toolchains(tier: Isolation | None) -> list[Line]:
-    """Judge the sample program of each language in the tier that `auto` gives."""
-    return [] if tier is None else [_toolchain(tier, language) for language in LANGUAGES.values()]
-
-
 def _toolchain(tier: Isolation, language: Language) -> Line:
+    """Judge the sample program of a language in the tier that `auto` gives."""
+    repair = f"install {language.package}" if language.package else "use another interpreter"
+
     def test(jail: Jail) -> tuple[bool, str]:
         return self_test(Judge(jail, Builder(os.path.join(jail.directory, "build"))), language)
 
-    repair = f"install {language.package}" if language.package else "use another interpreter"
     return _jailed(f"language {language.name}", tier, test, repair)
 
 

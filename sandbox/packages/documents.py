@@ -11,6 +11,7 @@ import reprlib
 import shlex
 from collections import Counter
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,10 +35,9 @@ def read_within(path: Path, root: Path, most: float = math.inf) -> bytes:
 
 def load_yaml(path: Path, root: Path, notes: list[str]) -> Keys:
     """The map in a YAML file. Raises InvalidProblem, ToolchainMissing without PyYAML, OSError."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise ToolchainMissing("packages are described in YAML: install PyYAML (pip install pyyaml)") from error
+    if find_spec("yaml") is None:
+        raise ToolchainMissing("packages are described in YAML: install PyYAML (pip install pyyaml)")
+    import yaml
 
     class Loader(yaml.BaseLoader):
         """Keeps scalars as they are written (an argument 007 is not 7), and refuses a key that is there twice."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sandbox.core.nouns import MIB, Case, Limits, Program
 from sandbox.core.problem import Problem
-from sandbox.errors import InvalidProblem, InvalidProgram
+from sandbox.errors import InvalidProblem
 from sandbox.languages.table import by_suffix
 from sandbox.packages.documents import Keys, load_yaml, read_within
 from sandbox.packages.programs import read_program
@@ -35,9 +35,8 @@ class Package:
     """Names of the test cases, relative to data/ and without a suffix, in the order of the problem's cases."""
     problem: Problem
     """`limits.cpu_s` is not yet the time limit."""
-    time_limit_s: float | None
-    """CPU seconds; None: made of the slowest accepted submission."""
-    time_limit_from: str
+    time_limit: tuple[float, str] | None
+    """CPU seconds, and where they are from; None: made of the slowest accepted submission."""
     ac_to_limit: float
     """Factor from the slowest accepted submission to the time limit."""
     resolution_s: float
@@ -50,8 +49,8 @@ class Package:
 
 
 def read_package(path: Path) -> Package:
-    """Raises InvalidProblem for a part that is wrong or not supported and that verdicts depend on, ToolchainMissing
-    without PyYAML, OSError.
+    """Raises InvalidProblem for a part that is wrong or not supported and that verdicts depend on, InvalidProgram for
+    an output validator that cannot be run, ToolchainMissing without PyYAML, OSError.
     """
     notes: list[str] = []
     if not (path / "problem.yaml").exists():
@@ -64,7 +63,7 @@ def read_package(path: Path) -> Package:
     types, custom = _types(keys, legacy)
     arguments, limits = keys.words("validator_flags"), keys.inner("limits")
     fixed = limits.number("time_limit", 0, 0)
-    time_limit_s, time_limit_from = (fixed, "problem.yaml") if fixed else _limit_beside(path)
+    time_limit = (fixed, "problem.yaml") if fixed else _limit_beside(path)
     factors = limits.inner("time_multipliers")
     factor = factors.number("ac_to_time_limit", limits.number("time_multiplier", 5 if legacy else 2))
     resolution_s = limits.number("time_resolution", 1, 0.001)
@@ -79,9 +78,7 @@ def read_package(path: Path) -> Package:
     cases = dict(_CaseReader(path, arguments if legacy else (), notes, custom=validator is not None).all(arguments))
     problem = Problem(path.resolve().name, cases=tuple(cases.values()), limits=own, **fields)
     unique = tuple(dict.fromkeys(notes))
-    return Package(
-        path, version, types, tuple(cases), problem, time_limit_s, time_limit_from, factor, resolution_s, unique
-    )
+    return Package(path, version, types, tuple(cases), problem, time_limit, factor, resolution_s, unique)
 
 
 def _referee(validator: Program | None, types: frozenset[str], limits: Keys) -> dict[str, Any]:
@@ -117,7 +114,7 @@ def _limits(keys: Keys, cpu_s: float, memory: str, output: str, output_mib: floa
     return Limits(cpu_s=cpu_s, memory_bytes=memory_bytes, output_bytes=output_bytes)
 
 
-def _limit_beside(package: Path) -> tuple[float | None, str]:
+def _limit_beside(package: Path) -> tuple[float, str] | None:
     """A time limit in a file that judging systems leave beside problem.yaml."""
     for name in (".timelimit", "domjudge-problem.ini"):
         if (path := package / name).exists():
@@ -125,7 +122,7 @@ def _limit_beside(package: Path) -> tuple[float | None, str]:
             found = [text] if name == ".timelimit" else _TIMELIMIT_INI.findall(text)
             if found:
                 return Keys(str(path), {"time limit": found[0]}, []).number("time limit", 0, 0.001), name
-    return None, ""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +204,4 @@ def _validator(package: Path, legacy: bool, custom: bool | None, notes: list[str
     for script in ("build", "run"):
         if (path / script).exists():
             raise InvalidProblem(f"{path}: an output validator with a script {script!r} is not supported")
-    try:
-        return read_program(path, package)
-    except InvalidProgram as error:
-        raise InvalidProblem(f"the output validator cannot be run: {error}") from error
+    return read_program(path, package)

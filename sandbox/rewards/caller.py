@@ -1,6 +1,6 @@
 """Call a reward function, each call in a forked child with a deadline, and count what the call leaves behind.
 
-consumes  a JSON line {"problem", "program", "language", "row"} per call, on the socket whose descriptor is argv[3]
+consumes  a JSON line {"problem", "program", "language", "row"} per call, on the socket whose descriptor is argv[1]
 produces  {"ready": true, "style"} or {"error"} first; then of each call {"score", "error", "hang", "latency_s",
           "processes", "files"}, or {"unusable"} where the function cannot be called with the columns of the row
 waits for a line, or for the current child until its deadline; ends when the socket closes, or by SIGTERM at once
@@ -21,55 +21,53 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
 from sandbox.kernel import linux
 from sandbox.kernel.clear import remove_tree
-from sandbox.rewards.columns import answered_by, plainly_answered
 from sandbox.rewards.function_path import named_function
+from sandbox.rewards.ground_truth import parsed_value
 from sandbox.rewards.styles import Answered, BadReward, Function, MissingColumn, Style, StyleError, find_style
-from sandbox.zygote.watch import descendant_pids
+from sandbox.zygote.watch import descendant_pids, is_ending
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20
+_FENCE: Final = "```"
 
 
 def main() -> None:
-    """argv: module:function, deadline in seconds, socket descriptor, style ("" to find it), module:function that makes
-    the row of a problem ("" for none), "bare" for answers without a fence.
-    """
-    target, deadline_s, fd, asked, rows, form = sys.argv[1:]
-    control = socket.socket(fileno=int(fd))
+    """argv: the socket's descriptor, and the fields of `check.Options` as JSON."""
+    options = SimpleNamespace(**json.loads(sys.argv[2]))
+    control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     linux.die_with_parent()
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, _end)
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
-    named = target
+    named = options.target
     try:
-        function = named_function(target)
-        style = find_style(function, asked)
-        named = f"--row {rows}"
-        called = _Called(function, style, named_function(rows) if rows else None, form == "bare")
-    except StyleError as error:
-        _send(stream, {"error": f"{named}: {error}"})
-        return
+        function = named_function(options.target)
+        style = find_style(function, options.style)
+        named = f"--row {options.row}"
+        called = _Called(function, style, named_function(options.row) if options.row else None, options.bare)
     except Exception as error:
-        _send(stream, {"error": f"{named}: {type(error).__name__}: {error}"})
+        kind = "" if isinstance(error, StyleError) else f"{type(error).__name__}: "
+        _send(stream, {"error": f"{named}: {kind}{error}"})
         return
     _send(stream, {"ready": True, "style": style.name})
     ours = set(descendant_pids())
     for line in stream:
-        request = json.loads(line)
         try:
-            answered = called.answered(request)
-        except StyleError as error:
-            _send(stream, {"unusable": f"{target}: {error}"})
+            answered = called.answered(json.loads(line))
+        except Exception as error:
+            _send(stream, {"unusable": f"{options.target}: {called.refusal(error)}"})
             continue
-        _send(stream, _call(called, answered, float(deadline_s), ours, control.fileno()))
+        _send(stream, _call(called, answered, options.deadline_s, ours, control.fileno()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +80,27 @@ class _Called:
     bare: bool
 
     def answered(self, request: dict[str, Any]) -> Answered:
-        """Return the arguments of the function. Raises StyleError where it cannot be called with these columns."""
+        """Return the arguments of the function. Raises StyleError and MissingColumn where it cannot be called with
+        these columns, and what `--row` raises.
+        """
+        problem, program, language = request["problem"], request["program"], request["language"]
         if self.style.name == "plain":
-            return plainly_answered(request)
-        row = None
-        if self.rows is not None:
-            try:
-                row = dict(self.rows(request["problem"]))
-            except Exception as error:
-                raise StyleError(f"--row raised {type(error).__name__}: {error}") from error
-        answered = answered_by(request, row, bare=self.bare)
-        way_out = "--row module:function makes the columns of a problem"
-        if why := self.style.misfit(self.function, list(answered.row)):
-            has = ", ".join(answered.row)
-            raise StyleError(f"cannot be called in the style of {self.style.name} with columns {has}: {why}; {way_out}")
-        try:
-            self.style.arguments(answered)
-        except MissingColumn as error:
-            raise StyleError(f"the style {self.style.name} needs the column {error}; {way_out}") from error
+            return Answered(problem, "", program, program=program, language=language)
+        row = columns_of(problem) | {"language": language} if self.rows is None else dict(self.rows(problem))
+        row |= request.get("row") or {}
+        prompt = row.get("prompt", f"Write a program that solves {problem['id']}.")
+        answered = Answered(row, prompt, program if self.bare else fenced(program, language))
+        if why := self.style.misfit(self.function, list(row)):
+            raise StyleError(f"cannot be called in the style of {self.style.name} with columns {', '.join(row)}: {why}")
+        self.style.arguments(answered)
         return answered
+
+    def refusal(self, error: Exception) -> str:
+        """Say why `answered` failed."""
+        if not isinstance(error, StyleError | MissingColumn):
+            return f"--row raised {type(error).__name__}: {error}"
+        needs = f"the style {self.style.name} needs the column " if isinstance(error, MissingColumn) else ""
+        return f"{needs}{error}; --row module:function makes the columns of a problem"
 
 
 def _end(number: int, frame: object) -> NoReturn:
@@ -128,20 +128,23 @@ def _call(called: _Called, answered: Answered, deadline_s: float, ours: set[int]
         os.close(receive)
         _become_call(called, answered, directory, nonce, send)
     os.close(send)
+    pidfd = os.pidfd_open(child)
     try:
-        text = _read(receive, child, nonce, time.monotonic() + deadline_s)
-        ended = _wait(child, time.monotonic() + (_EXIT_S if text else 0.0))
-        left = [pid for pid in descendant_pids() if pid not in ours and pid != child and _lives(pid)]
+        text = _read(receive, pidfd, nonce, time.monotonic() + deadline_s)
+        select.select([pidfd], [], [], _EXIT_S if text else 0.0)
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # it stays to be reaped
+        left = [pid for pid in descendant_pids() if pid not in ours and pid != child and not is_ending(pid)]
         _kill_all(ours)
         files = sum(len(names) for _, _, names in os.walk(base))
     finally:
         os.close(receive)
+        os.close(pidfd)
         remove_tree(base)
     reply = {"score": None, "error": "", "hang": False, "latency_s": None, "processes": len(left), "files": files}
     if text is None:
         return {**reply, "hang": True, "processes": 0}
     if not text:
-        return {**reply, "error": f"the call died ({'status ' + str(ended) if ended is not None else 'no answer'})"}
+        return {**reply, "error": f"the call died ({f'status {ended.si_status}' if ended else 'no answer'})"}
     with suppress(ValueError):
         return {**reply, **json.loads(text)}
     return {**reply, "error": "the answer was overwritten"}
@@ -174,56 +177,34 @@ def _answer(called: _Called, answered: Answered) -> dict[str, Any]:
     try:
         score = called.style.call(called.function, answered)
         score = None if score is None else float(score)
-    except BadReward as error:
-        return {"error": f"it {error}"[:300]}
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"[:300]}
+        kind = "it " if isinstance(error, BadReward) else f"{type(error).__name__}: "
+        return {"error": f"{kind}{error}"[:300]}
     return {"score": score, "latency_s": time.perf_counter() - start}
 
 
-def _read(receive: int, child: int, nonce: str, deadline: float) -> str | None:
+def _read(receive: int, pidfd: int, nonce: str, deadline: float) -> str | None:
     """Return the call's answer; "" when it died without one, None at the deadline.
 
     An answer without the nonce does not count.
     """
     data = b""
-    pidfd = os.pidfd_open(child)
     poller = select.poll()
     for fd in (receive, pidfd):
         poller.register(fd, select.POLLIN)
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            ready = {fd for fd, _ in poller.poll(left * 1000)}
-            if receive in ready:
-                chunk = os.read(receive, 1 << 16)
-                data = (data + chunk)[-_ANSWER_MAX:]
-                _, found, rest = data.partition(nonce.encode())
-                if found and b"\n" in rest:
-                    return rest.partition(b"\n")[0].decode("utf-8", "replace")
-                if not chunk:
-                    poller.unregister(receive)
-            elif pidfd in ready:
-                return ""
-    finally:
-        os.close(pidfd)
+    while (left := deadline - time.monotonic()) > 0:
+        ready = {fd for fd, _ in poller.poll(left * 1000)}
+        if receive in ready:
+            chunk = os.read(receive, 1 << 16)
+            data = (data + chunk)[-_ANSWER_MAX:]
+            _, found, rest = data.partition(nonce.encode())
+            if found and b"\n" in rest:
+                return rest.partition(b"\n")[0].decode("utf-8", "replace")
+            if not chunk:
+                poller.unregister(receive)
+        elif pidfd in ready:
+            return ""
     return None
-
-
-def _wait(child: int, deadline: float) -> int | None:
-    """The child's wait status, once it has ended; it stays to be reaped. None when it is still running."""
-    while True:
-        found = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found is not None:
-            return found.si_status
-        if time.monotonic() >= deadline:
-            return None
-        time.sleep(0.001)
-
-
-def _lives(pid: int) -> bool:
-    with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()[0] != b"Z"
-    return False
 
 
 def _kill_all(ours: set[int]) -> None:
@@ -239,6 +220,57 @@ def _kill_all(ours: set[int]) -> None:
                 os.waitpid(pid, 0)
         if not left:
             return
+
+
+# --- a row of data for a labelled problem -----------------------------------------------------------------------------
+
+
+def columns_of(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that public data sets have, for a problem as `Problem.to_json` writes it: prompt, data_source,
+    reward_model, extra_info (verl), verification_info (open-r1), input_output (APPS, TACO), test_list (MBPP), tests,
+    label, answer.
+    """
+    kind, cases, name = problem["kind"], problem["cases"], problem.get("fn_name")
+    truth: dict[str, Any] = {"inputs": [], "outputs": []}
+    if kind == "assert":
+        truth["assert_case"] = [case["input"] for case in cases]
+    else:
+        truth = {
+            "inputs": [_lines(case["input"]) if kind == "function" else case["input"] for case in cases],
+            "outputs": [case["expected"] for case in cases],
+        }
+    if name:
+        truth["fn_name"] = name
+    pairs = [{"input": i, "output": o} for i, o in zip(truth["inputs"], truth["outputs"], strict=True)]
+    by_call = {"type": "function_call", "fn_name": name} if kind == "function" else {"type": "stdin_stdout"}
+    text = json.dumps(truth)
+    return {
+        "id": problem["id"],
+        "prompt": [{"role": "user", "content": f"Write a program that solves {problem['id']} ({kind})."}],
+        "data_source": "taco",
+        "ability": "code",
+        "reward_model": {"style": "rule", "ground_truth": text},
+        "extra_info": {"index": problem["id"], "split": "train"},
+        **dict.fromkeys(("ground_truth", "label", "answer", "input_output"), text),
+        **dict.fromkeys(("tests", "test_cases"), pairs),
+        "test_list": truth.get("assert_case", []),
+        "verification_info": {"language": "python", "test_cases": [by_call | pair for pair in pairs]},
+        "metadata": truth,
+        "language": "python",
+    }
+
+
+def fenced(program: str, language: str) -> str:
+    """A program as the only block of an answer."""
+    fence = _FENCE
+    while any(line.lstrip().startswith(fence) for line in program.splitlines()):
+        fence += "`"
+    return f"{fence}{language}\n{program}{'' if program.endswith(chr(10)) else chr(10)}{fence}\n"
+
+
+def _lines(arguments: str) -> str:
+    """Each argument of a call as a line of JSON, as LiveCodeBench has them."""
+    return "\n".join(map(json.dumps, parsed_value(arguments)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Arguments and results of functions, as data sets store them: what was meant, where JSON has no form for it.
+"""Arguments and results of functions, as data sets store them: what was meant, where JSON has no form for it. And the
+code that public graders of contest problems put in front of a program.
 
 {"1": 2}                an argument whose keys are whole numbers: JSON made texts of them (APPS, verl)
 [{1: 2}], [1, True]     Python's literals, written with ``str``
@@ -18,6 +19,19 @@ from sandbox.core.plain import python_literal
 
 _WHOLE: Final = re.compile(r"0|-?[1-9]\d{0,18}")
 _LITERAL: Final = re.compile(r"(?:True|False|None)|[\[({'\"].*", re.DOTALL)
+_STARRED: Final = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json", "typing"),
+)
+CONTEST_MODULES: Final = (*_STARRED, "fractions", "time")
+"""Imported ahead in every jail whose programs get the preamble: 3 ms of CPU a test instead of 8."""
+CONTEST_PREAMBLE: Final = (
+    "".join(f"from {name} import *\n" for name in (*_STARRED, "builtins"))
+    + f"import {', '.join(CONTEST_MODULES)}\n"
+    + "sys.setrecursionlimit(600_000)\n"
+)
+"""Code that the graders of LiveCodeBench, TACO, rLLM and verl put in front of a program: every name of these modules,
+and the modules. The builtins come last, so that ``pow``, ``open`` and ``sum`` stay what they are."""
 
 
 def call_text(arguments: Sequence[Any]) -> str:

@@ -21,14 +21,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final, Literal, get_args
 
 from sandbox import environment
-from sandbox.core.nouns import Program
-from sandbox.core.problem import Problem
 from sandbox.errors import SandboxError, not_started
 from sandbox.kernel import inherited
 from sandbox.kernel.clear import remove_tree
@@ -58,7 +55,7 @@ class Options:
     style: str = ""
     """Name of a style of sandbox.rewards.styles; "": the one that fits its parameters."""
     row: str = ""
-    """module:function that makes the columns of a problem; "": those of sandbox.rewards.columns."""
+    """module:function that makes the columns of a problem; "": those of public data sets."""
     bare: bool = False
     """Answers are programs without a code fence."""
 
@@ -91,7 +88,7 @@ class RewardFinding:
 
 @dataclass(slots=True)
 class Findings:
-    """The report. Lists hold sample ids, and what was said about them; ``findings`` has all of them, worst first."""
+    """The report. ``findings`` has all, worst first; the lists hold their samples' ids, and what a crash said."""
 
     target: str
     style: str = "plain"
@@ -104,6 +101,7 @@ class Findings:
     hangs: list[str] = field(default_factory=list)
     disagreements: list[str] = field(default_factory=list)
     masked: list[str] = field(default_factory=list)
+    """The function returned None for these, which is no finding."""
     leaked_processes: int = 0
     leaked_files: int = 0
     latency_p50_s: float | None = None
@@ -111,8 +109,16 @@ class Findings:
 
     @property
     def clean(self) -> bool:
-        lists = (self.false_accepts, self.false_rejects, self.crashes, self.hangs, self.disagreements)
-        return not (any(lists) or self.leaked_processes or self.leaked_files)
+        return not self.findings
+
+
+_LISTS: Final = {
+    "false accept": "false_accepts",
+    "false reject": "false_rejects",
+    "crash": "crashes",
+    "hang": "hangs",
+    "disagreement": "disagreements",
+}
 
 
 def check_reward(options: Options, samples: Iterable[LabelledProgram]) -> tuple[Findings, list[Tried]]:
@@ -126,10 +132,7 @@ def check_reward(options: Options, samples: Iterable[LabelledProgram]) -> tuple[
         finally:
             idle.put(caller)
 
-    with (
-        ThreadPoolExecutor(options.workers) as threads,
-        ExitStack() as callers,
-    ):  # the callers end first: no call goes on
+    with ThreadPoolExecutor(options.workers) as threads, ExitStack() as callers:  # these end first: no call goes on
         for _ in range(options.workers):
             caller = _Caller(options)
             callers.callback(caller.end)
@@ -143,25 +146,17 @@ def summarize(options: Options, tried: list[Tried], style: str) -> Findings:
     found = Findings(options.target, style, samples=len(tried))
     latencies: list[float] = []
     for one in tried:
-        name, paid = one.sample.id, one.paid(options.accept)
-        replies = one.replies
-        found.calls += len(replies)
-        latencies += [reply["latency_s"] for reply in replies if reply["score"] is not None]
-        found.leaked_processes += sum(reply["processes"] for reply in replies)
-        found.leaked_files += sum(reply["files"] for reply in replies)
-        if any(reply["hang"] for reply in replies):
-            found.hangs.append(name)
-        if error := next((reply["error"] for reply in replies if reply["error"]), ""):
-            found.crashes.append(f"{name}: {error}")
-        if _disagree(replies):
-            found.disagreements.append(name)
-        if not one.sample.right and True in paid:
-            found.false_accepts.append(name)
-        if one.sample.right and False in paid:
-            found.false_rejects.append(name)
-        if all(reply["score"] is None and not reply["error"] and not reply["hang"] for reply in replies):
-            found.masked.append(name)
-        found.findings += _findings(one, options.accept)
+        found.calls += len(one.replies)
+        found.leaked_processes += sum(reply["processes"] for reply in one.replies)
+        found.leaked_files += sum(reply["files"] for reply in one.replies)
+        latencies += [reply["latency_s"] for reply in one.replies if reply["score"] is not None]
+        if all(reply["score"] is None and not reply["error"] and not reply["hang"] for reply in one.replies):
+            found.masked.append(one.sample.id)
+        for finding in _findings(one, options.accept):
+            found.findings.append(finding)
+            if finding.kind in _LISTS:
+                said = f"{finding.id}: {finding.detail}" if finding.kind == "crash" else finding.id
+                getattr(found, _LISTS[finding.kind]).append(said)
     found.findings.sort(key=lambda finding: get_args(Severity).index(finding.severity))
     if latencies:
         latencies.sort()
@@ -184,39 +179,12 @@ def _findings(one: Tried, accept: float) -> Iterator[RewardFinding]:
         yield RewardFinding("medium", "crash", name, error)
     if any(reply["hang"] for reply in replies):
         yield RewardFinding("medium", "hang", name)
-    if _disagree(replies):
+    if len({(reply["score"], bool(reply["error"]), reply["hang"]) for reply in replies}) > 1:
         yield RewardFinding("medium", "disagreement", name)
     left = {what: sum(reply[what] for reply in replies) for what in ("processes", "files")}
     if any(left.values()):
         said = ", ".join(f"{count} {what}" for what, count in left.items() if count)
         yield RewardFinding("low", "leak", name, said)
-
-
-def _disagree(replies: list[dict[str, Any]]) -> bool:
-    return len({(reply["score"], bool(reply["error"]), reply["hang"]) for reply in replies}) > 1
-
-
-def read_samples(path: Path) -> Iterator[LabelledProgram]:
-    """A JSONL file: {"problem", "program", "right": true or false} and, if need be, "language", "id" and "row", the
-    columns that the data has for it.
-    """
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            data = json.loads(line)
-            if not isinstance(data, dict) or not isinstance(data.get("right"), bool):
-                raise ValueError('"right" must be true or false')
-            if not isinstance(data.get("program"), str):
-                raise ValueError('"program" must be text')
-            if not isinstance(row := data.get("row"), dict | None):
-                raise ValueError('"row" must be an object of columns')
-            problem = Problem.from_json(data.get("problem"))
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        program = Program(data["program"], data.get("language", "python"))
-        yield LabelledProgram(str(data.get("id", where)), problem, program, right=data["right"], row=row)
 
 
 class _Caller:
@@ -245,13 +213,10 @@ class _Caller:
                 self._spawn()
             except OSError as error:
                 raise SandboxError(not_started("the process that calls it", error)) from error
-        try:
-            ready = self._reply(_START_S)
-        except TimeoutError:
-            ready = {"error": f"it was not imported within {_START_S:g} s"}
-        if not ready.get("ready"):
+        ready = self._reply(_START_S, f"it was not imported within {_START_S:g} s", "the process that imports it ended")
+        if "error" in ready:
             self.close()
-            raise RewardUnusable(ready.get("error") or "the process that imports it ended")
+            raise RewardUnusable(ready["error"])
         self.style = str(ready["style"])
 
     def _spawn(self) -> None:
@@ -264,12 +229,8 @@ class _Caller:
                 self.directory = reserve_directory()  # ours to remove, however this or a later process ends
                 os.mkdir(self.directory, 0o700)
                 undo.callback(remove_tree, self.directory)
-                fd = str(theirs.fileno())
-                how = self.options
-                given = [how.target, str(how.deadline_s), fd, how.style, how.row, "bare" if how.bare else "fenced"]
-                argv = [sys.executable, "-c", boot, *given]
                 self.process = subprocess.Popen(
-                    argv,
+                    [sys.executable, "-c", boot, str(theirs.fileno()), json.dumps(asdict(self.options))],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env=environment.current() | {"TMPDIR": self.directory},
@@ -279,30 +240,29 @@ class _Caller:
         self.stream = self.sock.makefile("rw", encoding="utf-8")
 
     def _call(self, sample: LabelledProgram) -> dict[str, Any]:
-        self.stream.write(json.dumps(sample.wire) + "\n")
-        self.stream.flush()
-        error = "it killed the process that called it"
-        try:
-            if reply := self._reply(self.options.deadline_s + _MARGIN_S):
-                if "unusable" in reply:
-                    raise RewardUnusable(reply["unusable"])
-                return reply
-        except TimeoutError:
-            error = "it stopped the process that called it"
+        late, dead = "it stopped the process that called it", "it killed the process that called it"
+        program = {"program": sample.program.source, "language": sample.program.language, "row": sample.row}
+        request = {"problem": sample.problem.to_json(), **program}
+        reply = self._reply(self.options.deadline_s + _MARGIN_S, late, dead, request)
+        if "unusable" in reply:
+            raise RewardUnusable(reply["unusable"])
+        if "score" in reply:
+            return reply
         self.close()
         self.start()
-        return {"score": None, "hang": False, "latency_s": None, "processes": 0, "files": 0, "error": error}
+        return {"score": None, "hang": False, "latency_s": None, "processes": 0, "files": 0, **reply}
 
-    def _reply(self, timeout_s: float) -> dict[str, Any]:
-        """The next line; {} when the process is dead. Raises TimeoutError when it is silent."""
+    def _reply(self, timeout_s: float, late: str, dead: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The next line, after the request; an "error" of these texts where the process is silent, or dead."""
         self.sock.settimeout(timeout_s)
         try:
+            if request is not None:
+                self.stream.write(json.dumps(request) + "\n")
+                self.stream.flush()
             line = self.stream.readline()
-        except TimeoutError:
-            raise
-        except OSError:
-            return {}
-        return json.loads(line) if line else {}
+        except OSError as error:
+            return {"error": late if isinstance(error, TimeoutError) else dead}
+        return json.loads(line) if line else {"error": dead}
 
     def end(self) -> None:
         """Close, for good: a call in hand ends, and no other begins."""

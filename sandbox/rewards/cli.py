@@ -8,20 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sandbox.core.checks import printable
 from sandbox.core.nouns import Judgement, Program
-from sandbox.core.problem import Problem
+from sandbox.core.problem import Kind, Problem
 from sandbox.errors import SandboxError
 from sandbox.languages.table import LANGUAGES
 from sandbox.rewards.styles import STYLES
 
 if TYPE_CHECKING:
-    from sandbox.rewards.check import Options
+    from sandbox.rewards.check import Findings, Options, Tried
+    from sandbox.zoo.exhibits import Entry, LabelledProgram
 
 _MOST: Final = 1_000_000
 _HELP: Final = """
@@ -76,23 +77,21 @@ def add_parsers(actions: Any, judge: Callable[[Problem, Program], Judgement], co
         help="one sample: program, problem, what the function and the sandbox say of it, and why",
     )
     check.set_defaults(action=_check, judge=judge)
+    row = "a function that makes the row (a dict of columns) of a problem, for a function that reads your own columns"
     for part in (zoo, check):
-        part.add_argument("--style", choices=("auto", *STYLES), default="auto", help="how the function is called")
-        text = (
-            "a function that makes the row (a dict of columns) of a problem, for a function that reads your own columns"
-        )
-        part.add_argument("--row", metavar=_TARGET, default="", help=text)
-        part.add_argument("--bare", action="store_true", help="answers are programs without a code fence")
-        kinds = ("stdio", "function", "assert", "interactive")
-        part.add_argument("--kind", action="append", choices=kinds, help="problems of this kind only; can be repeated")
+        add = part.add_argument
+        add("--style", choices=("auto", *STYLES), default="auto", help="how the function is called")
+        add("--row", metavar=_TARGET, default="", help=row)
+        add("--bare", action="store_true", help="answers are programs without a code fence")
+        add("--kind", action="append", choices=get_args(Kind), help="problems of this kind only; can be repeated")
         text = "programs in this language only; can be repeated"
-        part.add_argument("--language", action="append", choices=tuple(LANGUAGES), help=text)
-        part.add_argument("--accept", type=float, default=1.0, help="a score that is full reward (default %(default)s)")
-        part.add_argument("--deadline-s", type=float, default=10.0, help="seconds per call (default %(default)s)")
-        part.add_argument("--repeats", type=int, default=2, help="calls per program (default %(default)s)")
-        part.add_argument("--workers", type=int, default=cores, help="concurrent calls (default %(default)s)")
-        part.add_argument("--harmful", action="store_true", help="also run programs that may harm this machine")
-        part.add_argument("--json", action="store_true")
+        add("--language", action="append", choices=tuple(LANGUAGES), help=text)
+        add("--accept", type=float, default=1.0, help="a score that is full reward (default %(default)s)")
+        add("--deadline-s", type=float, default=10.0, help="seconds per call (default %(default)s)")
+        add("--repeats", type=int, default=2, help="calls per program (default %(default)s)")
+        add("--workers", type=int, default=cores, help="concurrent calls (default %(default)s)")
+        add("--harmful", action="store_true", help="also run programs that may harm this machine")
+        add("--json", action="store_true")
 
 
 def _zoo(options: argparse.Namespace) -> int:
@@ -116,27 +115,24 @@ def _zoo(options: argparse.Namespace) -> int:
     return _report(options, _chosen(options, catalogue.labelled_programs(entries, harmful=options.harmful)))
 
 
-def _list(entries: Iterable[Any], *, as_json: bool) -> None:
+def _list(entries: Iterable[Entry], *, as_json: bool) -> None:
     if as_json:
         keys = ("id", "row", "title", "mechanism", "own_test")
-        rows = [
-            {**{key: getattr(entry, key) for key in keys}, "attacks": len(entry.attacks), "twins": len(entry.honest)}
-            for entry in entries
-        ]
-        print(json.dumps(rows))
+        counts = ({"attacks": len(entry.attacks), "twins": len(entry.honest)} for entry in entries)
+        rows = ({key: getattr(entry, key) for key in keys} for entry in entries)
+        print(json.dumps([row | count for row, count in zip(rows, counts, strict=True)]))
         return
     for entry in entries:
-        counts = f"{len(entry.attacks)} hostile, {len(entry.honest)} honest"
-        print(f"{entry.row:3}  {entry.id:26} {entry.title}  ({counts})\n{'':32}{entry.mechanism}")
+        counted = f"{len(entry.attacks)} hostile, {len(entry.honest)} honest"
+        print(f"{entry.row:3}  {entry.id:26} {entry.title}  ({counted})\n{'':32}{entry.mechanism}")
 
 
 def _check(options: argparse.Namespace) -> int:
-    from sandbox.rewards.check import read_samples
     from sandbox.zoo import catalogue, pairs
 
     samples = list(pairs.labelled_pairs())
     if options.samples:
-        samples += read_samples(options.samples)
+        samples += _read_samples(options.samples)
     if not options.no_zoo:
         samples += catalogue.labelled_programs(harmful=options.harmful)
     if options.show is not None:
@@ -148,14 +144,38 @@ def _check(options: argparse.Namespace) -> int:
     return _report(options, _chosen(options, samples))
 
 
-def _chosen(options: argparse.Namespace, samples: Iterable[Any]) -> list[Any]:
+def _read_samples(path: Path) -> Iterator[LabelledProgram]:
+    """A JSONL file: {"problem", "program", "right": true or false} and, if need be, "language", "id" and "row", the
+    columns that the data has for it.
+    """
+    from sandbox.zoo.exhibits import LabelledProgram
+
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            data = json.loads(line)
+            forms = (
+                ("right", bool, "true or false"),
+                ("program", str, "text"),
+                ("row", dict | None, "an object of columns"),
+            )
+            for key, kind, form in forms:
+                if not isinstance(data, dict) or not isinstance(data.get(key), kind):
+                    raise ValueError(f'"{key}" must be {form}')
+            problem = Problem.from_json(data.get("problem"))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        program = Program(data["program"], data.get("language", "python"))
+        name = str(data.get("id", where))
+        yield LabelledProgram(name, problem, program, right=data["right"], row=data.get("row"))
+
+
+def _chosen(options: argparse.Namespace, samples: Iterable[LabelledProgram]) -> list[LabelledProgram]:
     """The samples of the kinds and languages that are asked for. Raises SandboxError where there is none."""
-    kinds, languages = options.kind or (), options.language or ()
-    chosen = [
-        sample
-        for sample in samples
-        if (not kinds or sample.problem.kind in kinds) and (not languages or sample.program.language in languages)
-    ]
+    kinds, languages = options.kind or get_args(Kind), options.language or LANGUAGES
+    chosen = [one for one in samples if one.problem.kind in kinds and one.program.language in languages]
     if not chosen:
         raise SandboxError("--kind, --language: no program is of these; leave one of them out")
     return chosen
@@ -174,7 +194,7 @@ def _how(options: argparse.Namespace) -> Options:
     return Options(options.target, *numbers, options.style, options.row, options.bare)
 
 
-def _report(options: argparse.Namespace, samples: list[Any]) -> int:
+def _report(options: argparse.Namespace, samples: list[LabelledProgram]) -> int:
     from sandbox.rewards.check import check_reward
 
     findings, tried = check_reward(_how(options), samples)
@@ -188,14 +208,11 @@ def _report(options: argparse.Namespace, samples: list[Any]) -> int:
     return 0 if findings.clean else 1
 
 
-def _print(findings: Any, tried: list[Any]) -> None:
-    hostile = sum(one.sample.hostile for one in tried)
-    right = sum(one.sample.right for one in tried)
-    wrong = findings.samples - hostile - right
-    print(f"{findings.target} ({findings.style}): {findings.samples} programs ", end="")
-    print(f"({right} right, {wrong} wrong, {hostile} hostile), {findings.calls} calls")
-    groups = {one.sample.id: one.sample.hostile for one in tried}
-    paid = sum(groups[name] for name in findings.false_accepts)
+def _print(findings: Findings, tried: list[Tried]) -> None:
+    hostile, right = {one.sample.id for one in tried if one.sample.hostile}, sum(one.sample.right for one in tried)
+    programs = f"{right} right, {findings.samples - len(hostile) - right} wrong, {len(hostile)} hostile"
+    print(f"{findings.target} ({findings.style}): {findings.samples} programs ({programs}), {findings.calls} calls")
+    paid = len(hostile.intersection(findings.false_accepts))
     for title, count, note in (
         ("false accepts", len(findings.false_accepts), f"{paid} hostile, {len(findings.false_accepts) - paid} wrong"),
         ("false rejects", len(findings.false_rejects), ""),
@@ -207,13 +224,11 @@ def _print(findings: Any, tried: list[Any]) -> None:
         ("not judged (None)", len(findings.masked), "no finding"),
     ):
         print(f"  {title:24} {count:5}  {note}".rstrip())
-    if findings.latency_p50_s is not None:
-        print(f"  {'latency p50 / p99':24} {findings.latency_p50_s * 1e3:.1f} / {findings.latency_p99_s * 1e3:.1f} ms")
+    if (p50 := findings.latency_p50_s) is not None and (p99 := findings.latency_p99_s) is not None:
+        print(f"  {'latency p50 / p99':24} {p50 * 1e3:.1f} / {p99 * 1e3:.1f} ms")
     for found in findings.findings:
-        print(
-            f"{found.severity:8}  {found.kind:14} {printable(found.id)}"
-            + (f": {printable(found.detail)}" * bool(found.detail))
-        )
+        detail = f": {printable(found.detail)}" if found.detail else ""
+        print(f"{found.severity:8}  {found.kind:14} {printable(found.id)}{detail}")
     if findings.findings:
         print("(--show ID: the program, its problem, and why)")
     print("clean" if findings.clean else "FOUND SOMETHING")

@@ -3,6 +3,10 @@
 answer ──▶ program ─┐
                     ├──▶ the process's pool ──▶ Judgement ──▶ reward
 tests ──▶ Problem ──┘
+The pool belongs to the process, for callers in any thread and any event loop, which open and close nothing:
+
+SANDBOX_URL       servers to judge on, separated by commas        SANDBOX_WORKERS    of the pool; default: one per core
+SANDBOX_TOKEN     what they were started with                     SANDBOX_PACKAGES   that its programs may import: numpy
 
 reward = CodeReward()
 reward("```python\\nprint(input())\\n```", {"inputs": ["7"], "outputs": ["7"]})     1.0
@@ -12,22 +16,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future, thread  # noqa: F401 - the executors' own end is registered before ours
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from sandbox import environment
 from sandbox.client.client import Client
 from sandbox.core.nouns import Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.errors import AccessDenied, InvalidProblem, SandboxError
 from sandbox.pool.pool import Pool
-from sandbox.rewards.answer_text import program_of_answer
+from sandbox.rewards.extract import program_of_answer
 from sandbox.rewards.ground_truth import problem_in, problem_of
 from sandbox.rewards.outcome import Outcome, all_or_nothing, share_of_cases
-from sandbox.rewards.process_pool import process_pool
 
 _LOG: Final = logging.getLogger("sandbox.rewards")
+_CLOSE_S: Final = 15.0
+T = TypeVar("T")
 
 
 class Unjudged(SandboxError):
@@ -104,3 +113,76 @@ def _judged(reward: float | None, outcome: Outcome | None) -> float:
         kind = "the data" if isinstance(outcome, InvalidProblem) else type(outcome).__name__
         raise Unjudged(f"{kind}: {outcome}") from (outcome if isinstance(outcome, SandboxError) else None)
     return reward
+
+
+class ProcessPool:
+    """A pool or a client, and the loop that runs it. Constructing it starts a thread and no process."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._pool = pool_from_environment()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox pool", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Callable[[Pool | Client], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Start ``work`` with the pool, in its loop. Cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(work(self._pool), self._loop)
+
+    def pids(self) -> tuple[int, ...]:
+        """Processes of the pool."""
+        return self._pool.pids()
+
+    def close(self) -> None:
+        """End the pool with its processes, and the thread."""
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._pool.close(), self._loop).result(_CLOSE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+def pool_from_environment() -> Pool | Client:
+    """A client of the servers that SANDBOX_URL names, or else a pool here. Raises ValueError."""
+    environ = environment.current()
+    if urls := [url.strip() for url in environ.get("SANDBOX_URL", "").split(",") if url.strip()]:
+        try:
+            return Client(urls, token=environ.get("SANDBOX_TOKEN", ""))
+        except ValueError as error:
+            raise ValueError(f"SANDBOX_URL: {error}") from error
+    workers = environ.get("SANDBOX_WORKERS", "")
+    if workers and not (workers.isdecimal() and int(workers)):
+        raise ValueError(f"SANDBOX_WORKERS={workers!r}: use a whole number from 1 up")
+    packages = tuple(name.strip() for name in environ.get("SANDBOX_PACKAGES", "").split(",") if name.strip())
+    return Pool(int(workers) if workers else None, packages=packages)
+
+
+_LOCK = threading.Lock()
+_OWN: list[ProcessPool] = []
+
+
+def process_pool() -> ProcessPool:
+    """The pool of this process: made by the first call, and again in a process that was forked since."""
+    with _LOCK:
+        if not _OWN:
+            _OWN.append(ProcessPool())
+        return _OWN[0]
+
+
+def close_process_pool() -> None:
+    """Close this process's pool, if it has one; the next call opens another."""
+    with _LOCK:
+        if _OWN:
+            _OWN.pop().close()
+
+
+def _forget() -> None:
+    """Forget the pool in a forked process: it is the parent's, of which another thread may have held the lock."""
+    global _LOCK
+    _OWN.clear()
+    _LOCK = threading.Lock()
+
+
+# Before the interpreter's executors end, which the loop needs to close: an `atexit` function comes too late.
+threading._register_atexit(close_process_pool)  # type: ignore[attr-defined]
+os.register_at_fork(after_in_child=_forget)

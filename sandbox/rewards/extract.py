@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sandbox.languages.table import find_language
 
@@ -27,6 +28,13 @@ _FURTHER = {"python": ("python2", "py3")}
 """Tags of a language beside its names in the table of languages."""
 _LOOSE = 3
 """Spaces by which a closing fence may be indented more than its opening one (CommonMark)."""
+_TOKEN: Final = re.compile(r"(?:<\|[^<>|\s]{1,40}\|>|<｜[^<>｜\s]{1,40}｜>|</s>|<eos>|<end_of_turn>|<pad>)\Z")
+"""A special token of a chat template, at the end of an answer."""
+_TOKEN_MAX: Final = 48
+"""Characters of one, at most."""
+_TOKENS_MAX: Final = 10_000
+_TAIL: Final = 200
+"""Characters of a prompt by whose end its answer is found, where the prompt was cut at its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,37 @@ def extract_program(
         plain = [block.code for block in blocks if not block.tag]
         chosen = (tagged or plain or [""])[-1]
     return chosen if chosen.strip() else ""
+
+
+def program_of_answer(answer: str, language: str = "python") -> str:
+    """The program in an answer, "" for none, by the rule of `extract`. Special tokens that end it are no part of it."""
+    return extract_program(without_tokens(answer), language=language)
+
+
+def without_tokens(answer: str) -> str:
+    """An answer without the special tokens that end it, and the white space between and behind them."""
+    end = len(answer)
+    for _ in range(_TOKENS_MAX):
+        bare = end
+        while bare and answer[bare - 1].isspace():
+            bare -= 1
+        found = _TOKEN.search(answer, max(0, bare - _TOKEN_MAX), bare)
+        if found is None:
+            break
+        end = found.start()
+    return answer[:end]
+
+
+def answer_behind(query: str, prompt: str) -> str | None:
+    """Return the answer behind a query's prompt; a token may precede the prompt, which may be cut at its beginning.
+    None where the prompt is not found: code in a prompt must not be rewarded.
+    """
+    if not prompt:
+        return query
+    if prompt in query:
+        return query.partition(prompt)[2]
+    _, found, answer = query.rpartition(prompt[-_TAIL:])  # the last: a prompt may say the same over and over
+    return answer if found else None
 
 
 def fence_tags(language: str) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """A problem from what data sets hold as the truth about an answer: labels, ground truths, tests.
 
-{id, kind, cases, ...}                          a problem as Problem.to_json() writes it
+{id, kind, cases, ...}                          a problem as Problem.to_written() writes it
 {inputs, outputs[, fn_name]}                    APPS, TACO, verl
 {assert_case: [...]}, {test_list: [...]}        asserts: verl, MBPP
 {test_cases: [...]}, {tests: [...]}             open-r1, rLLM: a list of the next kind
@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -22,8 +23,7 @@ from sandbox.core.plain import plain_value, python_literal
 from sandbox.core.problem import Problem
 from sandbox.errors import InvalidProblem
 from sandbox.languages.table import find_language
-from sandbox.rewards.calls import call_text, line_text, result_texts
-from sandbox.rewards.contest import CONTEST_PREAMBLE
+from sandbox.rewards.calls import CONTEST_PREAMBLE, call_text, line_text, result_texts
 
 _Text = TypeVar("_Text")
 COLUMNS: Final = (
@@ -48,7 +48,7 @@ def problem_of(
     """
     if isinstance(given, Problem):
         return given
-    value = _parsed(given)
+    value = parsed_value(given)
     if isinstance(value, Mapping) and value.get("kind") and value.get("cases") is not None:
         return Problem.from_json({**value, "id": value.get("id") or id})
     limits = limits or Limits()
@@ -111,7 +111,7 @@ def _holds_tests(value: Any) -> bool:
     return asserts or any(isinstance(test, Mapping) and {"input", "output"} <= test.keys() for test in tests)
 
 
-def _parsed(given: Any) -> Any:
+def parsed_value(given: Any) -> Any:
     """Return what JSON text holds, or a Python literal of a list or an object; asserts unchanged. All of it in plain
     values, whatever library handed it out.
     """
@@ -130,7 +130,7 @@ def _tests(value: Any, name: str, inner: bool = False) -> tuple[list[Any], str]:
     """Return the tests one by one, and the name of the function that they call, "" for none. ``inner``: of a value
     in the place of tests.
     """
-    value = _parsed(value)
+    value = parsed_value(value)
     if isinstance(value, Mapping):
         name = str(value.get("fn_name") or value.get("entry_point") or name)
         for each, other in (("inputs", "outputs"), *([("input", "output")] if inner else [])):
@@ -150,7 +150,7 @@ def _tests(value: Any, name: str, inner: bool = False) -> tuple[list[Any], str]:
 
 def _pair(test: Any) -> tuple[Any, Any]:
     if not isinstance(test, Mapping) or "input" not in test or not {"output", "expected"} & test.keys():
-        raise InvalidProblem(f"a test must be an object with input and output, not {_shown(test)}")
+        raise InvalidProblem(f"a test must be an object with input and output, not {reprlib.repr(test)}")
     return test["input"], test["output"] if test.get("output") is not None else test.get("expected")
 
 
@@ -169,17 +169,14 @@ def _line(value: Any) -> str:
     if isinstance(value, list | tuple) and all(isinstance(item, str | int | float) for item in value):
         return " ".join(map(_line, value))
     if not isinstance(value, str | int | float):
-        raise InvalidProblem(f"{_shown(value)} is no text of a stream: give a text, or lines")
-    try:
-        return str(value)
-    except ValueError as error:
-        raise InvalidProblem(f"{_LONG}: give the text of the stream") from error
+        raise InvalidProblem(f"{reprlib.repr(value)} is no text of a stream: give a text, or lines")
+    return _written(value, str)
 
 
 def _arguments(given: Any) -> str:
     """The list of a call's arguments; a text has one value per line, in JSON or as Python's literal."""
     if not isinstance(given, str):
-        return _json(given if isinstance(given, list) else [given], call_text)
+        return _written(given if isinstance(given, list) else [given], call_text)
     try:
         return line_text([line for line in given.splitlines() if line.strip()])
     except ValueError as error:
@@ -190,21 +187,14 @@ def _results(pairs: list[tuple[Any, Any]]) -> list[str]:
     """The JSON of results. A text is JSON or Python's literal where the input is text too, and the result itself where
     it is neither, or is beside arguments as values.
     """
-    texts = _json([wanted for given, wanted in pairs if isinstance(given, str)], result_texts)
+    texts = _written([wanted for given, wanted in pairs if isinstance(given, str)], result_texts)
     read = iter(texts)
-    return [next(read) if isinstance(given, str) else _json(wanted, json.dumps) for given, wanted in pairs]
+    return [next(read) if isinstance(given, str) else _written(wanted, json.dumps) for given, wanted in pairs]
 
 
-def _json(value: Any, write: Callable[[Any], _Text]) -> _Text:
+def _written(value: Any, write: Callable[[Any], _Text]) -> _Text:
     try:
         return write(value)
     except (TypeError, ValueError, RecursionError) as error:
-        why = _LONG if "digits" in str(error) else f"{_shown(value)} is no value of JSON ({error})"
+        why = _LONG if "digits" in str(error) else f"{reprlib.repr(value)} is no value of JSON ({error})"
         raise InvalidProblem(f"{why}: give inputs and outputs as JSON text") from error
-
-
-def _shown(value: Any) -> str:
-    try:
-        return json.dumps(value, default=repr)[:100]
-    except (TypeError, ValueError, RecursionError):
-        return f"a value of type {type(value).__name__}"

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 from sandbox import terminal
@@ -20,6 +21,8 @@ from sandbox.zoo import pairs
 from sandbox.zoo.catalogue import entries, labelled_programs
 from sandbox.zoo.exhibits import Attack, Entry, LabelledProgram
 
+Shown = tuple[LabelledProgram, Entry | None, Attack | None]
+
 
 def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:
     """Print one program by its id, or all of an entry by the entry's id or row, with what `judge` says of each.
@@ -27,15 +30,11 @@ def show(name: str, judge: Callable[[Problem, Program], Judgement]) -> int:
     Returns 0 where each verdict is right, else 1. Raises SandboxError for an unknown name, with similar names,
     and for failures of the sandbox.
     """
-    found = _find(name)
     right = True
-    for number, (program, entry, attack) in enumerate(found):
+    for number, shown in enumerate(_find(name)):
         if number:
             print()
-        terminal.print_coloured(_about(program, entry, attack))
-        done = judge(program.problem, program.program)
-        right &= _is_right(done, program, attack)
-        terminal.print_coloured(_said(done, program, attack))
+        right &= _print(shown, judge)
     return 0 if right else 1
 
 
@@ -48,15 +47,9 @@ def show_checked(
     Returns 0 where nothing is wrong with the rewards, else 1. Raises SandboxError.
     """
     found = {sample.id: sample for sample in samples}
-    if name not in found:
-        near = get_close_matches(name, found, n=4, cutoff=0.5)
-        hint = f"near it: {', '.join(near)}" if near else "a run without --show lists those with findings"
-        raise SandboxError(f"--show {printable(name)}: no sample has this id; {hint}")
-    sample = found[name]
-    findings, tried = check_reward(how, [sample])
-    about = _known().get(name, [(sample, None, None)])[0]
-    terminal.print_coloured(_about(*about))
-    terminal.print_coloured(_said(judge(sample.problem, sample.program), sample, about[2]))
+    _refuse_unknown(name, found, "no sample has this id", "a run without --show lists those with findings")
+    findings, tried = check_reward(how, [found[name]])
+    _print(_known().get(name, [(found[name], None, None)])[0], judge)
     terminal.print_coloured(_replied(how, findings.style, tried[0].replies, findings.findings))
     return 0 if findings.clean else 1
 
@@ -72,36 +65,40 @@ def _replied(how: Options, style: str, replies: list[dict[str, Any]], findings: 
         yield "  nothing is wrong with that"
 
 
-Found = tuple[LabelledProgram, Entry | None, Attack | None]
-
-
 @cache
-def _known() -> dict[str, list[Found]]:
+def _known() -> dict[str, list[Shown]]:
     """Return what can be shown, by its id: a program alone, or all of an entry or a row."""
-    known: dict[str, list[Found]] = {}
+    known: dict[str, list[Shown]] = {}
     for entry in entries():
-        programs = list(labelled_programs([entry], harmful=True))
-        rows: list[Found] = [
-            (program, entry, entry.attacks[number] if number < len(entry.attacks) else None)
-            for number, program in enumerate(programs)
-        ]
-        for row in rows:
-            known[row[0].id] = [row]
-        known[entry.id] = rows
+        programs = zip_longest(labelled_programs([entry], harmful=True), entry.attacks)
+        rows: list[Shown] = [(program, entry, attack) for program, attack in programs]
+        known |= {row[0].id: [row] for row in rows} | {entry.id: rows}
         known.setdefault(str(entry.row), []).extend(rows)
-    known.update((program.id, [(program, None, None)]) for program in pairs.labelled_pairs())
-    return known
+    return known | {program.id: [(program, None, None)] for program in pairs.labelled_pairs()}
 
 
-def _find(name: str) -> list[Found]:
+def _find(name: str) -> list[Shown]:
     known = _known()
-    if name not in known:
-        near = get_close_matches(name, known, n=4, cutoff=0.5) or [each for each in known if name and name in each][:4]
-        hint = f"near it: {', '.join(near)}" if near else "`sandbox zoo` lists the entries"
-        raise SandboxError(f"--show {printable(name)}: no program or entry of the zoo has this id; {hint}")
+    _refuse_unknown(name, known, "no program or entry of the zoo has this id", "`sandbox zoo` lists the entries")
     if not known[name]:
         raise SandboxError(f"--show {printable(name)}: this row has no program; a test attacks our own process instead")
     return known[name]
+
+
+def _refuse_unknown(name: str, known: Collection[str], why: str, way_out: str) -> None:
+    if name not in known:
+        near = get_close_matches(name, known, n=4, cutoff=0.5) or [each for each in known if name and name in each][:4]
+        hint = f"near it: {', '.join(near)}" if near else way_out
+        raise SandboxError(f"--show {printable(name)}: {why}; {hint}")
+
+
+def _print(shown: Shown, judge: Callable[[Problem, Program], Judgement]) -> bool:
+    """Print a program, and what `judge` says of it. Returns whether that is right."""
+    program, _, attack = shown
+    terminal.print_coloured(_about(*shown))
+    done = judge(program.problem, program.program)
+    terminal.print_coloured(_said(done, program, attack))
+    return done.verdict in attack.verdicts(done.tier) if attack else (done.verdict == "AC") == program.right
 
 
 def _about(program: LabelledProgram, entry: Entry | None, attack: Attack | None) -> Iterator[str]:
@@ -125,12 +122,6 @@ def _about(program: LabelledProgram, entry: Entry | None, attack: Attack | None)
         yield f"    and {len(problem.cases) - 3} more"
     for number, line in enumerate(program.program.source.rstrip("\n").split("\n"), 1):
         yield printable(f"  {number:4} | {line}".rstrip(), "")
-
-
-def _is_right(done: Judgement, program: LabelledProgram, attack: Attack | None) -> bool:
-    if attack is not None:
-        return done.verdict in attack.verdicts(done.tier)
-    return (done.verdict == "AC") == program.right
 
 
 def _said(done: Judgement, program: LabelledProgram, attack: Attack | None) -> Iterator[str]:

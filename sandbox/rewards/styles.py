@@ -14,14 +14,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import numbers
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from sandbox.errors import SandboxError
 from sandbox.rewards.extract import extract_program
 
 Function = Callable[..., Any]
+_REPR: Final = reprlib.Repr()  # also of a value whose own repr raises
+_REPR.maxstring = _REPR.maxother = 100
 _TRL_OWN: Final = frozenset({"prompt", "completion", "completion_ids"})
 
 
@@ -80,9 +84,7 @@ class Style:
         """Return why the function cannot be called in this style; "" where it can. ``columns`` of the data: None where
         they are not known yet, so that any further parameter of a function that has names of the style may be one.
         """
-        try:
-            signature = inspect.signature(function)
-        except (ValueError, TypeError):  # written in C, without a signature
+        if (signature := _signature(function)) is None:
             return ""
         given = dict.fromkeys(self.keywords)
         if self.takes_columns:
@@ -96,21 +98,12 @@ class Style:
         return ""
 
 
-def styles_that_fit(function: Function) -> list[str]:
-    """Names of the styles in which a function can be called, and that most of its parameters' names speak for: one that
-    has names of a style, but cannot be called in it, is not taken for another's.
-    """
-    known = {name: _named_alike(style, function) for name, style in STYLES.items()}
-    most = max(known.values())
-    return [name for name, style in STYLES.items() if known[name] == most and not style.misfit(function)]
-
-
 def find_style(function: Function, asked: str = "") -> Style:
-    """The style ``asked`` for, or the only one in which a function can be called. Raises StyleError with the choices.
-
-    "" and "auto" ask for the only one.
+    """The style ``asked`` for, or the only one in which a function can be called and that most of its parameters' names
+    speak for: one that has names of a style, but cannot be called in it, is not taken for another's. "" and "auto" ask
+    for the only one. Raises StyleError with the choices.
     """
-    name = _name_of(function)
+    name = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
     if isinstance(function, type):
         raise StyleError(f"{name} is a class: name a function, or an object that can be called")
     if asked not in ("", "auto"):
@@ -120,19 +113,20 @@ def find_style(function: Function, asked: str = "") -> Style:
         if why := style.misfit(function):
             raise StyleError(f"{name} cannot be called in the style of {asked} ({why}); write `{style.form}`")
         return style
-    fitting = styles_that_fit(function)
+    known = {each: _named_alike(style, function) for each, style in STYLES.items()}
+    most = max(known.values())
+    fitting = [each for each, style in STYLES.items() if known[each] == most and not style.misfit(function)]
     if len(fitting) == 1:
         return STYLES[fitting[0]]
+    name = f"{name}{_signature(function) or '(...)'}"
     if fitting:
-        choices = " or --style ".join(fitting)
-        raise StyleError(f"{name}{_signature_of(function)} can be called in several styles; add --style {choices}")
-    alike = max(STYLES.values(), key=lambda style: _named_alike(style, function))
-    if _named_alike(alike, function):
-        why = alike.misfit(function)
-        looks = f"looks like a reward of {alike.name}, but cannot be called as one ({why})"
-        raise StyleError(f"{name}{_signature_of(function)} {looks}; write `{alike.form}`")
+        raise StyleError(f"{name} can be called in several styles; add --style {' or --style '.join(fitting)}")
+    if most:
+        alike = STYLES[max(known, key=lambda each: known[each])]
+        looks = f"looks like a reward of {alike.name}, but cannot be called as one ({alike.misfit(function)})"
+        raise StyleError(f"{name} {looks}; write `{alike.form}`")
     forms = "; ".join(f"{style.name}: {style.form}" for style in STYLES.values())
-    raise StyleError(f"{name}{_signature_of(function)} fits no style of reward functions; write one of {forms}")
+    raise StyleError(f"{name} fits no style of reward functions; write one of {forms}")
 
 
 # --- the styles -------------------------------------------------------------------------------------------------------
@@ -215,23 +209,18 @@ def _required(signature: inspect.Signature, style: Style) -> list[str]:
 
 def _named_alike(style: Style, function: Function) -> int:
     """Return how many of the style's own names are parameters of the function."""
+    signature = _signature(function)
+    parameters = signature.parameters.values() if signature else ()
+    named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return len({*style.positional, *style.keywords} & named)
+
+
+def _signature(function: Function) -> inspect.Signature | None:
+    """The parameters; None for a function that is written in C without them."""
     try:
-        parameters = inspect.signature(function).parameters.values()
-        named = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-        return len({*style.positional, *style.keywords} & named)
+        return inspect.signature(function)
     except (ValueError, TypeError):
-        return 0
-
-
-def _name_of(function: Function) -> str:
-    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
-
-
-def _signature_of(function: Function) -> str:
-    try:
-        return str(inspect.signature(function))
-    except (ValueError, TypeError):
-        return "(...)"
+        return None
 
 
 def _dropped(*_: object, **__: object) -> None:
@@ -262,10 +251,7 @@ def _number(value: Any, style: str) -> Any:
 
 
 def _shown(value: object) -> str:
-    try:
-        text = " ".join(repr(value).split())
-    except Exception as error:  # a repr of the user's own
-        text = f"<{type(value).__name__} without a text: {type(error).__name__}>"
+    text = " ".join(_REPR.repr(value).split())
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
@@ -273,13 +259,9 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-_RUNNERS: list[asyncio.Runner] = []
-
-
+@cache
 def _runner() -> asyncio.Runner:
     """The event loop of this process in which async functions run: one for all calls, since clients that a function
     keeps belong to the loop that they were made in.
     """
-    if not _RUNNERS:
-        _RUNNERS.append(asyncio.Runner())
-    return _RUNNERS[0]
+    return asyncio.Runner()

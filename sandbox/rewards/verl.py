@@ -10,24 +10,10 @@ Unjudged, unless `reward_kwargs` has `unjudged`, the score to give instead; `jud
 from __future__ import annotations
 
 import asyncio
+from functools import wraps
 from typing import Any
 
 from sandbox.rewards.code_reward import CodeReward, Unjudged
-
-
-def compute_code_score(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: Any = None,
-    *,
-    unjudged: float | None = None,
-    **settings: Any,
-) -> dict[str, float]:
-    """{"score", "acc", "judged"} of an answer. ``settings``: fields of CodeReward, from `reward_kwargs`."""
-    return asyncio.run(
-        compute_code_score_async(data_source, solution_str, ground_truth, extra_info, unjudged=unjudged, **settings)
-    )
 
 
 async def compute_code_score_async(
@@ -41,7 +27,9 @@ async def compute_code_score_async(
     reward_model_tokenizer: Any = None,
     **settings: Any,
 ) -> dict[str, float]:
-    """The same, for verl's reward loop. The arguments of reward models are not used."""
+    """{"score", "acc", "judged"} of an answer, for verl's reward loop. ``settings``: fields of CodeReward, from
+    `reward_kwargs`. The arguments of reward models are not used.
+    """
     try:
         score = await CodeReward(**settings).reward_later(solution_str, ground_truth)
     except Unjudged:
@@ -49,3 +37,9 @@ async def compute_code_score_async(
             raise
         return {"score": unjudged, "acc": 0.0, "judged": 0.0}
     return {"score": score, "acc": float(score == 1.0), "judged": 1.0}
+
+
+@wraps(compute_code_score_async, assigned=())
+def compute_code_score(*given: Any, **named: Any) -> dict[str, float]:
+    """The same, for callers without a loop."""
+    return asyncio.run(compute_code_score_async(*given, **named))

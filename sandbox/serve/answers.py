@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from base64 import b64decode
 from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -81,6 +82,14 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 """Descriptions for the OpenAPI document."""
 
 
+_HEADERS: Final = {
+    401: {"www-authenticate": "Bearer"},
+    408: {"connection": "close"},  # the rest of the body is not read
+    413: {"connection": "close"},
+    503: {"retry-after": str(RETRY_S)},
+}
+
+
 class AsciiJson(Response):
     """JSON in ASCII: what a program printed may hold bytes that are no UTF-8, as lone surrogates."""
 
@@ -92,25 +101,28 @@ class AsciiJson(Response):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
-    """Return status and body for an error. An unforeseen one is our fault: it goes to stderr, and is a 504 too."""
+def error_response(error: Exception, status: int | None = None) -> Response:
+    """The answer that tells an error; ``status`` instead of the usual one. An unforeseen error is our fault: it goes to
+    stderr, and is a 504 too.
+    """
     kind, text = type(error).__name__, str(error)
     match error:
         case Busy():
-            status = 503
+            usual = 503
         case Refused():
-            status = error.status
+            usual = error.status
         case RequestValidationError():
-            kind, (status, text) = "Refused", _wrong_field(error)
+            kind, (usual, text) = "Refused", _wrong_field(error)
         case HTTPException():
-            kind, status, text = "Refused", error.status_code, error.detail
+            kind, usual, text = "Refused", error.status_code, error.detail
             text += f"; use {error.headers['Allow']}" if error.headers else ""
         case SandboxError():
-            status = next(status for known, status in _STATUS if isinstance(error, known))
+            usual = next(status for known, status in _STATUS if isinstance(error, known))
         case _:
             traceback.print_exception(error)
-            status, kind = 504, "SandboxError"
-    return status, {"error": {"type": kind, "message": printable(text or kind)}}
+            usual, kind = 504, "SandboxError"
+    body = {"error": {"type": kind, "message": printable(text or kind)}}
+    return AsciiJson(body, status or usual, _HEADERS.get(usual))
 
 
 def _wrong_field(error: RequestValidationError) -> tuple[int, str]:
@@ -127,17 +139,12 @@ def _wrong_field(error: RequestValidationError) -> tuple[int, str]:
     return 422, f"{where}={quoted(first['input'])}: {first['msg'].replace('Input should be', 'must be')}"
 
 
-def error_response(error: Exception, status: int | None = None) -> Response:
-    """The answer that tells an error; ``status`` instead of the usual one."""
-    usual, body = error_body(error)
-    headers = {}
-    if usual == 503:
-        headers["retry-after"] = str(RETRY_S)
-    if usual in (408, 413):
-        headers["connection"] = "close"  # the rest of the body is not read
-    if usual == 401:
-        headers["www-authenticate"] = "Bearer"
-    return AsciiJson(body, status or usual, headers)
+def from_base64(name: str, text: Any) -> bytes:
+    """The content of a file in a request. Raises Refused."""
+    try:
+        return b64decode(text, validate=True)
+    except (TypeError, ValueError):
+        raise Refused(422, f"files[{name!r}]={quoted(text)}: must be text in base64") from None
 
 
 async def answer_error(request: Request, error: Exception) -> Response:

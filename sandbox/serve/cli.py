@@ -7,8 +7,10 @@ Ctrl-C, after what ran had ended. 128 and the number of the signal, as for every
 from __future__ import annotations
 
 import argparse
+import asyncio
 import errno
 import ipaddress
+import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,9 +36,8 @@ def add_serve_parser(actions: Any) -> argparse.ArgumentParser:
     add, mib = parser.add_argument, BODY_BYTES // MIB
     add("--host", default="127.0.0.1", help="address to listen on; default: %(default)s, this machine alone")
     add("--port", type=int, default=PORT, help="0 takes a free one (default %(default)s)")
-    add("--workers", type=int, help="judges at the same time (default: one per core), of all processes together")
-    add("--processes", type=int, default=1, help="server processes behind the port (default %(default)s)")
-    add("--queue", type=int, default=QUEUE, help="requests in hand per process; more get 503 (default %(default)s)")
+    add("--workers", type=int, help="judges at the same time (default: one per core)")
+    add("--queue", type=int, default=QUEUE, help="requests in hand; more get 503 (default %(default)s)")
     add("--body-limit", type=int, default=mib, metavar="MIB", help="MiB of one request (default %(default)s)")
     add("--drain-s", type=float, default=60.0, metavar="S", help="for what runs at its end (default %(default)s)")
     token = parser.add_mutually_exclusive_group()
@@ -50,7 +51,7 @@ def serve(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise SandboxError(f"serve needs {', '.join(missing)}: pip install 'overlap-rl[serve]'")
-    for name, least in (("workers", 1), ("processes", 1), ("queue", 1), ("body_limit", 1), ("drain_s", 0), ("port", 0)):
+    for name, least in (("workers", 1), ("queue", 1), ("body_limit", 1), ("drain_s", 0), ("port", 0)):
         value = getattr(options, name)
         if value is not None and not least <= value < 1 << 31:
             raise SandboxError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
@@ -68,8 +69,7 @@ def serve(options: argparse.Namespace) -> int:
     options.body_bytes = options.body_limit * MIB
 
     from sandbox.serve.listening import bind
-    from sandbox.serve.processes import serve_in_processes
-    from sandbox.serve.serving import serve_here
+    from sandbox.serve.serving import Serving
 
     try:
         listener = bind(options.host, options.port)
@@ -81,24 +81,18 @@ def serve(options: argparse.Namespace) -> int:
         raise SandboxError(
             f"--host {options.host} --port {options.port}: {error.strerror or error}; {way_out}"
         ) from error
-    warn(options.host, bool(options.token))
-    run = serve_here if options.processes == 1 else serve_in_processes
-    return run(listener, options)
+    warn(options.host, listener, bool(options.token))
+    return asyncio.run(Serving(listener, options).run())
 
 
-def warn(host: str, token: bool) -> None:
+def warn(host: str, listener: socket.socket, token: bool) -> None:
     """Say who can reach a server that does not listen on this machine alone."""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if local:
+    if ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         return
+    text = (
+        f"WARNING: everybody who can reach {host} may run programs here: there is no token. Give --token-file, or "
+        "let a firewall decide who may"
+    )
     if token:
         text = f"warning: {host} can be reached from other machines; the token crosses the network as plain text"
-    else:
-        text = (
-            f"WARNING: everybody who can reach {host} may run programs here: there is no token. Give --token-file, or "
-            "let a firewall decide who may"
-        )
     print(f"sandbox: {text}", file=sys.stderr, flush=True)

@@ -14,20 +14,23 @@ import hmac
 import ipaddress
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandbox.core.checks import quoted
 from sandbox.serve.answers import Busy, ClientGone, Draining, Refused, error_response
-from sandbox.serve.bodies import receive_body
+from sandbox.serve.bounds import Bounds, count_values
 from sandbox.serve.service import Service
 
-OPEN_PATHS: Final = frozenset({"/health"})
-"""Answered without a token: they show nothing of programs."""
+VALUES: Final = 1_000_000
+"""Values in one body: more are parsed so slowly that every other client waits."""
+_DISCARDED: Final = 2
+"""A body of up to this many times the limit is read, and discarded."""
 _PART_BYTES: Final = 256 << 10
 _OWN_NAME: Final = socket.gethostname().lower()
 _LOCAL: Final = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
@@ -42,45 +45,46 @@ class Guard:
         self.app, self.service, self.full = app, service, full
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         answer = _Answer(send, self.service.bounds.send_s)
         start = time.monotonic()
         try:
             await self._answer(scope, receive, answer)
-        except ClientGone:
-            self.service.metrics.left.inc()
-        except asyncio.CancelledError:  # the server ends before the route
-            await self._fail(Draining("the server ended before the answer"), scope, receive, answer)
-            raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             await self._fail(error, scope, receive, answer)
         if answer.status:
             route = scope["route"].path if "route" in scope else "other"
             self.service.metrics.answers.labels(route, answer.status).inc()
             self.service.metrics.seconds.observe(time.monotonic() - start)
 
-    async def _fail(self, error: Exception, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Send the error. Raises it where an answer has begun: its end is missing then, which clients see."""
+    async def _fail(self, error: BaseException, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Send the error. Raises it where an answer has begun: its end is missing then, which clients see; and a
+        cancellation: the server ends before the route.
+        """
+        if isinstance(error, ClientGone):
+            self.service.metrics.left.inc()
+            return
         if answer.status:
             raise error
-        status = self.full.get(scope["path"]) if isinstance(error, Busy) else None
+        said = error if isinstance(error, Exception) else Draining("the server ended before the answer")
+        status = self.full.get(scope["path"]) if isinstance(said, Busy) else None
         with suppress(ClientGone):
-            await error_response(error, status)(scope, receive, answer)
+            await error_response(said, status)(scope, receive, answer)
+        if said is not error:
+            raise error
 
     async def _answer(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        headers = MutableHeaders(scope=scope)
         bodiless = scope["method"] in ("GET", "HEAD")
-        _check_source(scope, known=bool(self.service.token))
-        is_open = not self.service.token or (bodiless and scope["path"] in OPEN_PATHS)
-        if not is_open and not _knows(scope, self.service.token):
+        _check_source(headers, known=bool(self.service.token))
+        is_open = not self.service.token or (bodiless and scope["path"] == "/health")  # which shows nothing of programs
+        if not is_open and not _knows(headers, self.service.token):
             raise Refused(401, "the server's token is missing or wrong: send Authorization: Bearer TOKEN")
         if bodiless:
             await self.app(scope, receive, answer)
             return
-        others = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
-        scope["headers"] = [*others, (b"content-type", b"application/json")]  # as curl does not say
-        with self.service.admitted() as place:
-            body = await receive_body(scope, receive, place, self.service.bounds)
+        headers["content-type"] = "application/json"  # as curl does not say
+        with self.service.admitted() as add:
+            body = await _receive_body(headers, receive, add, self.service.bounds)
             await _until_gone(self.app, scope, body, receive, answer)
 
 
@@ -114,6 +118,39 @@ def _parts(message: Message) -> Iterator[Message]:
         yield {**message, "body": body[start:end], "more_body": more}
 
 
+async def _receive_body(headers: Headers, receive: Receive, add: Callable[[int], None], bounds: Bounds) -> bytes:
+    """The body of a request. Raises Refused (too long, too slow), Busy, ClientGone."""
+    most, given = bounds.body_bytes, headers.get("content-length", "")
+    declared = int(given) if given.isdigit() and len(given) < 20 else 0
+    if declared > _DISCARDED * most:
+        raise Refused(413, f"the body has {declared} bytes; at most {most} are read (--body-limit)")
+    parts = []
+    length = 0
+    try:
+        async with asyncio.timeout(bounds.body_s):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part = message.get("body", b"")
+                length += len(part)
+                if max(length, declared) <= most:
+                    add(len(part))
+                    parts.append(part)
+                elif length > _DISCARDED * most:
+                    break
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {bounds.body_s:g} s") from None
+    if length > most:  # it was read, or its sender would see a broken connection and not this
+        raise Refused(413, f"the body has more than {most} bytes (--body-limit)")
+    body = b"".join(parts)
+    if (values := count_values(body, VALUES)) > VALUES:
+        raise Refused(413, f"the body has {values} JSON values; at most {VALUES} are read")
+    return body
+
+
 async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, answer: _Answer) -> None:
     """Run the route with the body that was read. When the client leaves it is cancelled, and ClientGone raised."""
     unread = [{"type": "http.request", "body": body, "more_body": False}]
@@ -135,12 +172,12 @@ async def _until_gone(app: ASGIApp, scope: Scope, body: bytes, receive: Receive,
         await asyncio.gather(work, leaving, return_exceptions=True)
 
 
-def _check_source(scope: Scope, *, known: bool) -> None:
+def _check_source(headers: Headers, *, known: bool) -> None:
     """Raise Refused for a request that a web page of another site sent from a browser: by its Origin, or, where no
     token is asked for, by a Host that another owner's name server may point here (DNS rebinding). Addresses, names
     without a dot, this machine's own and those of a private network belong to no other site.
     """
-    host, origin = (_header(scope, name).decode("latin-1").lower() for name in (b"host", b"origin"))
+    host, origin = (headers.get(name, "").lower() for name in ("host", "origin"))
     if origin and origin.partition("://")[2] != host:
         raise Refused(403, f"origin={quoted(origin)}: pages of other sites may not ask this server")
     try:
@@ -152,15 +189,9 @@ def _check_source(scope: Scope, *, known: bool) -> None:
         raise Refused(403, f"host={quoted(host)}: without a token a name {way_out}") from None
 
 
-def _header(scope: Scope, wanted: bytes) -> bytes:
-    """The first header of a name; empty where there is none."""
-    return next((value for name, value in scope["headers"] if name == wanted), b"")
-
-
-def _knows(scope: Scope, token: str) -> bool:
+def _knows(headers: Headers, token: str) -> bool:
     """Return whether the request has the token: as Bearer, or as the URL's password where a client has only that."""
-    given = _header(scope, b"authorization")
-    kind, _, key = given.strip().partition(b" ")
+    kind, _, key = headers.get("authorization", "").encode("latin-1").strip().partition(b" ")
     if kind.lower() == b"basic":
         with suppress(ValueError):
             key = base64.b64decode(key, validate=True).partition(b":")[2]

@@ -1,8 +1,7 @@
 """Our own routes: programs to judge, and what the server says of itself.
 
-POST /judge         problem, program             ──▶ a judgement, as `sandbox judge --json` prints it
-POST /judge/batch   jobs, and a problem for all  ──▶ JSON lines in order of finishing, each with the job's index
-POST /run           program, stdin, files, ...   ──▶ one run without a verdict
+POST /judge    problem, program             ──▶ a judgement, as `sandbox judge --json` prints it
+POST /run      program, stdin, files, ...   ──▶ one run without a verdict
 GET  /version /health /metrics
 """
 
@@ -10,65 +9,59 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import json
-from base64 import b64decode
-from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, FailFast, Field
-from starlette.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
 
-from sandbox.core.checks import wrong_type
+from sandbox.core.checks import quoted, wrong_type
 from sandbox.core.nouns import Judgement, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
-from sandbox.errors import SandboxError, ToolchainMissing
+from sandbox.errors import ToolchainMissing
 from sandbox.languages import toolchain
 from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES, find_language
-from sandbox.serve.answers import ERRORS, AsciiJson, ErrorInfo, Refused, error_body
-from sandbox.serve.bounds import JOBS_MAX
-from sandbox.serve.fields import KnownFields, checked_later
-from sandbox.serve.metrics import MEDIA_TYPE
-from sandbox.serve.service import Service
+from sandbox.serve.answers import ERRORS, AsciiJson, from_base64
+from sandbox.serve.service import MEDIA_TYPE, Service
 
 KEPT: Final = "problem-kept"
 """The header of an answer with the name by which its problem may be asked for again."""
 _TURN_MAX: Final = 1 << 53
 router = APIRouter(tags=["sandbox"])
+Texts = Annotated[list[str], FailFast()]
 
 
-class Job(KnownFields):
-    """A program to judge; in a batch, what is left out is that of the batch."""
+def checked_later(kind: Any) -> PlainValidator:
+    """A field of this JSON schema that the route checks; texts in it may hold any bytes, as surrogates."""
+    return PlainValidator(lambda value: value, json_schema_input_type=kind)
+
+
+class KnownFields(BaseModel):
+    """A request that has no other fields than these."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if isinstance(given, dict) and (unknown := given.keys() - cls.model_fields.keys()):
+            known = {"name": quoted(min(unknown)), "known": ", ".join(cls.model_fields)}
+            raise PydanticCustomError("unknown", "unknown field {name}; known fields: {known}", known)
+        return given
+
+
+class JudgeRequest(KnownFields):
+    """A program to judge."""
 
     problem: Annotated[Any, checked_later(Problem | str)] = Field(
-        None, description=f"or the name that the header {KEPT} of an answer gave it; 409 where it is not kept any more"
+        description=f"or the name that the header {KEPT} of an answer gave it; 409 where it is not kept any more"
     )
-    program: Annotated[Any, checked_later(Program | str)] = Field(None, description="or its source")
+    program: Annotated[Any, checked_later(Program | str)] = Field(description="or its source")
     turn: int = Field(0, ge=-_TURN_MAX, le=_TURN_MAX, description="jobs of the lowest turn go first")
     stop_at_first_failure: bool | None = Field(None, description="null: as the server was started")
-
-
-class JudgeRequest(Job):
-    """A program to judge by itself."""
-
-    problem: Annotated[Any, checked_later(Problem | str)]
-    program: Annotated[Any, checked_later(Program | str)]
-
-
-class BatchRequest(Job):
-    """Programs to judge."""
-
-    jobs: Annotated[list[Job], FailFast()] = Field(max_length=JOBS_MAX)
-
-
-class BatchLine(BaseModel):
-    """Result of one job of a batch."""
-
-    index: int
-    judgement: Judgement | None = None
-    error: ErrorInfo | None = None
 
 
 class RunRequest(KnownFields):
@@ -93,36 +86,23 @@ Serves = Annotated[Service, Depends(service_of)]
 
 
 @router.post("/judge", response_model=Judgement, responses=ERRORS)
-async def judge_job(job: JudgeRequest, service: Serves) -> Response:
+async def judge_asked(asked: JudgeRequest, service: Serves) -> Response:
     """Judge a program."""
-    asked = _asked(service, job, job)
-    done = await service.pool.judge(**asked)
-    return AsciiJson(done.to_json(), headers={KEPT: service.problem_name(asked["problem"])})
-
-
-@router.post("/judge/batch", responses={**ERRORS, 200: {"model": BatchLine, "content": {"application/x-ndjson": {}}}})
-async def judge_batch(batch: BatchRequest, service: Serves) -> Response:
-    """Judge many programs: a JSON line for each, as they end."""
-    jobs = []
-    for number, job in enumerate(batch.jobs):
-        try:
-            jobs.append(_asked(service, job, batch))
-        except (Refused, SandboxError) as error:
-            raise Refused(getattr(error, "status", 422), f"jobs[{number}]: {error}") from None
-        await asyncio.sleep(0)  # others are answered between
-    return StreamingResponse(_lines(service, jobs), media_type="application/x-ndjson")
+    problem = service.problem(asked.problem)
+    program = problem.program(asked.program)
+    find_language(program.language)
+    done = await service.pool.judge(
+        problem, program, turn=asked.turn, stop_at_first_failure=asked.stop_at_first_failure
+    )
+    return AsciiJson(done.to_json(), headers={KEPT: service.problems.name(problem)})
 
 
 @router.post("/run", response_model=ProgramRun, responses=ERRORS)
 async def run(given: RunRequest, service: Serves) -> Response:
     """Run a program once, without a verdict."""
-    files = given.files
-    if not isinstance(files, dict) or not all(isinstance(content, str) for content in files.values()):
-        raise wrong_type("run", "files", files, "an object of names and contents as base64")
-    try:
-        files = {name: b64decode(content, validate=True) for name, content in files.items()}
-    except ValueError as error:
-        raise Refused(422, f"files: a content is no base64: {error}") from None
+    if not isinstance(given.files, dict):
+        raise wrong_type("run", "files", given.files, "an object of names and contents as base64")
+    files = {name: from_base64(name, content) for name, content in given.files.items()}
     asked = {name: getattr(given, name) for name in given.model_fields_set}
     return AsciiJson((await service.pool.run(**(asked | {"files": files}))).to_json())
 
@@ -151,10 +131,7 @@ async def metrics(service: Serves) -> Response:
 
 def own_version() -> str:
     """The version of this package; "0" where it is run from its source."""
-    try:
-        return importlib.metadata.version("overlap-rl")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"
+    return next((found.version for found in importlib.metadata.distributions(name="overlap-rl")), "0")
 
 
 def _toolchain(language: Language) -> str | None:
@@ -162,42 +139,3 @@ def _toolchain(language: Language) -> str | None:
         return toolchain.toolchain(language)
     except ToolchainMissing:
         return None
-
-
-def _asked(service: Service, job: Job, batch: Job) -> dict[str, Any]:
-    """The arguments of `Pool.judge`. Raises Refused, InvalidProblem, InvalidProgram."""
-    found = {name: getattr(job if name in job.model_fields_set else batch, name) for name in Job.model_fields}
-    for name in ("problem", "program"):
-        if name not in job.model_fields_set | batch.model_fields_set:
-            raise Refused(422, f"{name}: is missing")
-    found["problem"] = problem = service.problem(found["problem"])
-    found["program"] = program = problem.program(found["program"])
-    find_language(program.language)
-    return found
-
-
-async def _lines(service: Service, jobs: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
-    """Yield one line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
-    left = iter(enumerate(jobs))
-    running = set[asyncio.Task[bytes]]()
-    try:
-        while True:
-            while len(running) < 4 * service.pool.workers and (job := next(left, None)) is not None:
-                running.add(asyncio.create_task(_line(service, *job)))
-            if not running:
-                return
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                yield task.result()
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
-async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
-    try:
-        found: dict[str, Any] = {"judgement": (await service.pool.judge(**job)).to_json()}
-    except Exception as error:
-        found = error_body(error)[1]
-    return json.dumps({"index": index, **found}, separators=(",", ":")).encode() + b"\n"

@@ -30,53 +30,41 @@ def pack(folder: str, bytes_max: int, write: Callable[[bytes], object]) -> None:
     """
     links, waiting, left = [], [""], bytes_max
     while waiting:
-        above = waiting.pop()
-        with suppress(OSError):
-            os.chmod(os.path.join(folder, above), 0o700)
+        name = waiting.pop()
+        path = os.path.join(folder, name)
         try:
-            names = sorted(os.listdir(os.path.join(folder, above)))
-        except OSError:
-            continue
-        for name in (f"{above}/{name}" if above else name for name in names):
-            kind, path = _kind(folder, name), os.path.join(folder, name)
-            if stat.S_ISDIR(kind):
-                write(_line(name=name))
-                waiting.append(name)
-            elif stat.S_ISLNK(kind):
+            found = os.lstat(path)
+            may_run = found.st_mode & 0o100
+            if stat.S_ISLNK(found.st_mode):
                 links.append((name, os.readlink(path)))
-            elif stat.S_ISREG(kind):
-                left -= _pack_file(path, name, left, write)
+            elif stat.S_ISDIR(found.st_mode):
+                with suppress(OSError):  # the directory itself may be another's
+                    os.chmod(path, 0o700)
+                waiting += [os.path.join(name, each) for each in sorted(os.listdir(path), reverse=True)]
+            elif stat.S_ISREG(found.st_mode) and found.st_size <= left:
+                os.chmod(path, 0o600 | may_run)
+                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            else:
+                continue
+        except OSError:  # it is too deep for a path
+            continue
+        if stat.S_ISDIR(found.st_mode) and name:
+            write(_line(name=name))
+        elif stat.S_ISREG(found.st_mode):
+            left -= found.st_size
+            write(_line(name=name, size=found.st_size, run=bool(may_run)))
+            _write_content(fd, found.st_size, write)
     for name, target in links:
         write(_line(name=name, link=target))
 
 
-def _kind(folder: str, name: str) -> int:
-    try:
-        return os.lstat(os.path.join(folder, name)).st_mode
-    except OSError:
-        return 0
-
-
-def _pack_file(path: str, name: str, left: int, write: Callable[[bytes], object]) -> int:
-    """Returns the number of bytes; 0 for a file that is left out."""
-    size, may_run = os.lstat(path).st_size, os.lstat(path).st_mode & 0o100
-    if size > left:
-        return 0
-    try:
-        os.chmod(path, 0o600 | may_run)
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return 0
-    try:
-        write(_line(name=name, size=size, run=bool(may_run)))
-        done = 0
-        while done < size and (data := os.read(fd, min(CHUNK, size - done))):
+def _write_content(fd: int, size: int, write: Callable[[bytes], object]) -> None:
+    """Write as many bytes as were announced: the file may be shorter by now."""
+    with open(fd, "rb", buffering=0) as file:
+        while size and (data := file.read(min(CHUNK, size))):
             write(data)
-            done += len(data)
-        write(bytes(size - done))
-    finally:
-        os.close(fd)
-    return size
+            size -= len(data)
+    write(bytes(size))
 
 
 def _line(**entry: Any) -> bytes:
@@ -141,21 +129,6 @@ def _entries(data: bytes) -> Iterator[tuple[str, dict[str, Any], bytes | None]]:
         at += size or 0
 
 
-def read_to_end(fd: int) -> bytes:
-    """Read to the end."""
-    found = bytearray()
-    while data := os.read(fd, CHUNK):
-        found += data
-    return bytes(found)
-
-
-def write_all(data: bytes) -> None:
-    """Write to stdout."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
-
-
 def read_file(path: str, bytes_max: int) -> bytes:
     """The content of a regular file. Raises OSError for another, and for one that is too long."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -181,15 +154,17 @@ def put_file(path: str, content: bytes) -> None:
 def main(what: str, *given: str) -> None:
     """Do one of these in the jail, in the working directory. Ends with FAILED, and the number of an OSError."""
     home = os.getcwd()  # a path that needs no permission of the directory itself
+    stdin, write = sys.stdin.buffer, sys.stdout.buffer.write
     try:
         if what == "pack":
-            pack(home, int(given[0]), write_all)
+            pack(home, int(given[0]), write)
         elif what == "unpack":
-            unpack(read_to_end(0), home)
+            unpack(stdin.read(), home)
         elif what == "read":
-            write_all(read_file(given[0], int(given[1])))
+            write(read_file(given[0], int(given[1])))
         else:
-            put_file(given[0], read_to_end(0))
+            put_file(given[0], stdin.read())
+        sys.stdout.flush()
     except OSError as error:
         os.write(2, str(error.errno or 0).encode())
         os._exit(FAILED)

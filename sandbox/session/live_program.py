@@ -91,7 +91,7 @@ class LiveState:
         self, isolation: Isolation, limits: Limits, packages: Any, idle_s: float, shown_bytes: int = SHOWN_BYTES
     ) -> None:
         self._isolation, self._limits, self._packages, self._idle_s = isolation, limits, packages, idle_s
-        self._shown_bytes = shown_bytes
+        self._shown_bytes, self._flood = shown_bytes, f"output limit of {limits.output_bytes} bytes"
         self._jail: Jail | None = None
         self._channel: socket.socket | None = None
         self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -101,13 +101,13 @@ class LiveState:
         start = time.monotonic()
         with ExitStack() as undo:
             undo.callback(self.close)
-            fresh = not self._goes_on()
-            jail, channel = self._begin() if fresh else self._held()
+            running = self._running()
+            jail, channel = running or self._begin()
             call, ending = self._ask(jail, channel, code, timeout_s)
             undo.pop_all()
         ended, cause = ending or (None, "")
         out, err = (stream.text() for stream in call.shown)
-        return Output(out, err, call.value, call.error, ended, cause, fresh, time.monotonic() - start)
+        return Output(out, err, call.value, call.error, ended, cause, running is None, time.monotonic() - start)
 
     def cancel(self) -> None:
         """Make the current or the next call raise Cancelled."""
@@ -129,30 +129,24 @@ class LiveState:
         if cancel >= 0:
             os.close(cancel)
 
-    def _held(self) -> tuple[Jail, socket.socket]:
-        assert self._jail is not None
-        assert self._channel is not None
-        return self._jail, self._channel
-
-    def _goes_on(self) -> bool:
-        """Return whether a program waits for a call.
+    def _running(self) -> tuple[Jail, socket.socket] | None:
+        """Return the jail and the channel of a program that waits for a call.
 
         One that has ended, or has sent something without a call, is ended.
         """
-        if self._channel is None:
-            return False
-        jail, channel = self._held()
+        jail, channel = self._jail, self._channel
+        if jail is None or channel is None:
+            return None
         poller = select.poll()
         poller.register(jail, select.POLLIN)
         poller.register(channel, select.POLLIN)
         if not poller.poll(0):
-            return True
-        self._stop()
-        return False
+            return jail, channel
+        self._stop(jail, channel)
+        return None
 
-    def _stop(self) -> None:
+    def _stop(self, jail: Jail, channel: socket.socket) -> None:
         """End the program; the jail stays. Raises WorkerDied."""
-        jail, channel = self._held()
         self._channel = None
         channel.close()
         jail.drop()
@@ -193,7 +187,7 @@ class LiveState:
             ending = self._listen(jail, channel, call, time.monotonic() + timeout_s * WALL_STRETCH + _GRACE_S)
             self._take_rest(call)
         if ending is None and call.floods(self._limits.output_bytes):
-            ending = self._overflow()
+            ending = self._kill(jail, channel, self._flood)
         if ending is None:
             jail.lap(self._limits.cpu_s, self._idle_s)
         return call, ending
@@ -207,7 +201,7 @@ class LiveState:
                 poller.register(fd, select.POLLIN)
             ready = dict(poller.poll(max(0.0, deadline - time.monotonic()) * 1000))
             if not ready and closed:
-                return self._kill("it closed the channel of its answers")
+                return self._kill(jail, channel, "it closed the channel of its answers")
             if not ready:
                 raise WorkerDied("a jail did not end its program in time")
             if self._cancel in ready:
@@ -216,7 +210,7 @@ class LiveState:
             for fd in ready.keys() & call.streams.keys():
                 call.drain(fd)
             if call.floods(self._limits.output_bytes):
-                return self._overflow()
+                return self._kill(jail, channel, self._flood)
             if channel.fileno() in ready:
                 message = b""
                 with suppress(ConnectionResetError):  # then no answer will come any more
@@ -225,19 +219,16 @@ class LiveState:
                     return None
                 closed = not message and bool(ready[channel.fileno()] & select.POLLHUP)
                 if not closed:  # an empty message is an answer as well
-                    return self._kill("an answer that is none")
+                    return self._kill(jail, channel, "an answer that is none")
                 deadline = min(deadline, time.monotonic() + _FAREWELL_S)  # mostly it has ended, and the jail says how
             if jail.fileno() in ready:
                 self._channel = None
                 channel.close()
                 return read_end(jail.finish())
 
-    def _kill(self, cause: str) -> tuple[Ended, str]:
-        self._stop()
+    def _kill(self, jail: Jail, channel: socket.socket, cause: str) -> tuple[Ended, str]:
+        self._stop(jail, channel)
         return "killed", cause
-
-    def _overflow(self) -> tuple[Ended, str]:
-        return self._kill(f"output limit of {self._limits.output_bytes} bytes")
 
     def _take_rest(self, call: _Call) -> None:
         """Read what is written already. A process that goes on writing is not waited for."""

@@ -1,4 +1,4 @@
-"""Result of one call: text of bounded length, and how the program ended if it did."""
+"""Results of calls and runs: text of bounded length, and how the program ended if it did."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sandbox.core.program_run import ProgramRun
 from sandbox.jail.run import RunResult
 
 Ended = Literal["timed out", "out of memory", "killed"]
@@ -35,6 +36,30 @@ class Output:
     wall_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Result of a run of files or of a command. All text is the program's own; the rest is ours."""
+
+    stdout: str
+    stderr: str
+    """Each at most 16 KiB: where it is longer, its beginning and its end, and how much is between them."""
+    exit_code: int | None
+    """None where it did not run to its end."""
+    ended: Ended | None
+    """A limit or a signal was its end."""
+    cause: str
+    """The cause of that end, or why the program never ran, in words."""
+    wall_s: float
+
+    @classmethod
+    def of(cls, done: RunResult | ProgramRun, shown_bytes: int) -> Finished:
+        """Read the result of a run."""
+        went = not done.cause and done.signal is None
+        ended, cause = (None, "") if went else read_end(done)
+        out, err = (shorten(stream, shown_bytes) for stream in (done.stdout, done.stderr))
+        return cls(out, err, done.exit_code if went else None, ended, cause, done.wall_s)
+
+
 class Stream:
     """Keeps the beginning and the end of a stream."""
 
@@ -56,16 +81,16 @@ class Stream:
         return (self._head + between + self._tail).decode(errors="replace")
 
 
-def shorten(data: bytes, cap: int = SHOWN_BYTES) -> str:
+def shorten(data: bytes, cap: int) -> str:
     """Return the beginning and the end of what was written, as text."""
     stream = Stream(cap)
     stream.add(data)
     return stream.text()
 
 
-def read_end(done: RunResult) -> tuple[Ended, str]:
+def read_end(done: RunResult | ProgramRun) -> tuple[Ended, str]:
     """Return how a program ended that should have continued."""
-    if done.cause is not None:
+    if done.cause:
         ended = _ENDED.get(done.cause, "killed")
         return ended, done.cause if done.cause.startswith("security") else f"{done.cause} limit"
     if done.signal is not None:

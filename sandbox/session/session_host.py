@@ -6,11 +6,9 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TypeVar
 
 from sandbox.core.nouns import Isolation, Limits
-from sandbox.errors import SandboxError
 from sandbox.kernel import inherited
 from sandbox.kernel.orphan_cleanup import remove_run_directory, reserve_directory
 from sandbox.pool.slots import Slots
@@ -43,10 +41,9 @@ class SessionHost:
         """Run in a thread that lives as long as this object: a jail ends with the thread that started it."""
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
-    async def settled(self, work: Callable[..., _T], *given: object, cancel: Callable[[], None] | None = None) -> _T:
-        """Run as `start` does. A caller that is cancelled waits for the end, which `cancel` brings."""
-        running = self.start(work, *given)
-        return await (ended(running) if cancel is None else cancelled_with(running, cancel))
+    async def do(self, work: Callable[..., _T], *given: object, cancel: Callable[[], None] | None = None) -> _T:
+        """Run as `start` does, and wait as `settled` does."""
+        return await settled(self.start(work, *given), cancel)
 
     def release(self) -> None:
         """End the threads, which have no work any more, and remove the directory."""
@@ -55,24 +52,22 @@ class SessionHost:
             remove_run_directory(self._directory)
 
 
-async def cancelled_with(work: asyncio.Future[_T], cancel: Callable[[], None]) -> _T:
-    """Wait for it. A caller that is cancelled ends the work first."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        cancel()
-        with suppress(SandboxError):
-            await ended(work)
-        raise
+def call_seconds(limits: Limits, timeout_s: float | None) -> float:
+    """Wall seconds of a call. Raises ValueError."""
+    if timeout_s is not None and not timeout_s > 0:
+        raise ValueError(f"timeout_s={timeout_s}: must be a positive number of seconds")
+    return min(timeout_s or limits.wall_limit_s, limits.wall_limit_s)
 
 
-async def ended(work: asyncio.Future[_T]) -> _T:
-    """Wait for its end, however often the waiting is cancelled; a cancellation is raised afterwards."""
+async def settled(work: asyncio.Future[_T], cancel: Callable[[], None] | None = None) -> _T:
+    """Wait for its end, which `cancel` brings where the caller is cancelled; the cancellation is raised afterwards."""
     cancelled = None
     while not work.done():
         try:
             await asyncio.wait([work])
         except asyncio.CancelledError as error:
+            if cancel is not None and cancelled is None:
+                cancel()
             cancelled = error
     if cancelled is not None:
         if not work.cancelled():

@@ -8,18 +8,22 @@ waits for a slot, then for the call; woken by its Output. A call that is cancell
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sandbox.core.nouns import SOURCE_BYTES_MAX, Isolation, Limits
+from sandbox.build.builder import Builder
+from sandbox.core.nouns import SOURCE_BYTES_MAX, Case, Isolation, Limits, Program
+from sandbox.core.problem import Problem
 from sandbox.errors import PoolClosed, SandboxError
-from sandbox.jail.jail import find_packages
-from sandbox.session.files import FilesRun, Finished, as_program
+from sandbox.jail.jail import Jail, find_packages
+from sandbox.judging.single_run import run_program
+from sandbox.languages.table import find_language
 from sandbox.session.live_program import LiveState
-from sandbox.session.output import SHOWN_BYTES, Output
-from sandbox.session.session_host import SessionHost, cancelled_with, ended
+from sandbox.session.output import SHOWN_BYTES, Finished, Output, shorten
+from sandbox.session.session_host import SessionHost, call_seconds, settled
 from sandbox.session.workspace import Workspace
 
 IDLE_S: Final = 120.0
@@ -49,22 +53,22 @@ class Sessions(SessionHost):
         super().__init__(count, count if at_once is None else at_once, isolation, limits or Limits(), shown_bytes)
         self.idle_s = idle_s
         how = isolation, self.limits, find_packages(packages)
-        self.make_run = partial(FilesRun, *how)
+        self.make_run = partial(_FilesRun, *how)
         self.make_state = partial(LiveState, *how, 2 * idle_s, shown_bytes)
-        self._open: set[ProgramSession] = set()
+        self.opened: set[ProgramSession] = set()
         self._closed = False
 
     def open(self) -> ProgramSession:
         """A session. Nothing is started before its first call. Raises PoolClosed."""
         if self._closed:
             raise PoolClosed("the sessions are closed")
-        self._open.add(session := ProgramSession(self))
+        self.opened.add(session := ProgramSession(self))
         return session
 
     async def close(self) -> None:
         """End all of them. Safe to call twice."""
         self._closed = True
-        await asyncio.gather(*(session.close() for session in list(self._open)))
+        await asyncio.gather(*(session.close() for session in list(self.opened)))
         self.release()
 
     async def __aenter__(self) -> Sessions:
@@ -72,9 +76,6 @@ class Sessions(SessionHost):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def forget(self, session: ProgramSession) -> None:
-        self._open.discard(session)
 
 
 class ProgramSession:
@@ -86,7 +87,7 @@ class ProgramSession:
         self._held = AsyncExitStack()
         self._state: LiveState | None = None
         self._resting: asyncio.Task[None] | None = None
-        self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
+        self._running: dict[_FilesRun, asyncio.Future[Finished]] = {}
         self._workspace: Workspace | None = None
         self._closing = False
 
@@ -96,9 +97,7 @@ class ProgramSession:
         `timeout_s`: wall seconds, at most those of the limits; waiting for a slot or a core does not count. Raises
         ValueError for invalid arguments, PoolClosed, and SandboxError where the sandbox fails: the state is lost then.
         """
-        longest = self._owner.limits.wall_limit_s
-        if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s={timeout_s}: must be a positive number of seconds")
+        seconds = call_seconds(self._owner.limits, timeout_s)
         if len(code) > SOURCE_BYTES_MAX:
             raise ValueError(f"code: {len(code)} characters, and at most {SOURCE_BYTES_MAX} can be run")
         async with self._turn:
@@ -110,8 +109,7 @@ class ProgramSession:
                 if self._closing:
                     raise PoolClosed("the session is closed")
                 async with self._owner.turns.place():
-                    work = self._owner.start(self._state.call, code, min(timeout_s or longest, longest))
-                    return await cancelled_with(work, self._state.cancel)
+                    return await self._owner.do(self._state.call, code, seconds, cancel=self._state.cancel)
             except (SandboxError, asyncio.CancelledError):
                 await self._let_go()
                 raise
@@ -132,7 +130,7 @@ class ProgramSession:
         once from `entry`. The session's state is not involved. Raises ValueError for files that cannot be in one
         directory and for an unknown language, PoolClosed, and SandboxError where the sandbox fails.
         """
-        program = as_program(files, language, entry)
+        program = _as_program(files, language, entry)
         async with self._owner.turns.place():
             if self._closing:
                 raise PoolClosed("the session is closed")
@@ -140,7 +138,7 @@ class ProgramSession:
             work = self._owner.start(run.call, self._owner.build_directory(), program, tuple(arguments), stdin)
             self._running[run] = work
             try:
-                return await cancelled_with(work, run.cancel)
+                return await settled(work, run.cancel)
             finally:
                 del self._running[run]
                 run.end()
@@ -162,7 +160,7 @@ class ProgramSession:
     async def close(self) -> None:
         """End the state, the workspace and the current calls, which raise. Safe to call twice."""
         self._closing = True
-        self._owner.forget(self)
+        self._owner.opened.discard(self)
         if self._workspace is not None:
             await self._workspace.close()
         for run in self._running:
@@ -180,7 +178,7 @@ class ProgramSession:
         state, self._state = self._state, None
         try:
             if state is not None:
-                await ended(self._owner.start(state.end))
+                await self._owner.do(state.end)
         finally:
             await self._held.aclose()
 
@@ -193,3 +191,40 @@ class ProgramSession:
         await asyncio.sleep(self._owner.idle_s)
         async with self._turn:
             await self._let_go()
+
+
+def _as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
+    """Return the program. Raises ValueError where the files cannot be in one directory, or for an unknown language."""
+    if not files:
+        raise ValueError("files: there are none, so nothing can be run")
+    try:
+        find_language(language)
+        return Program(files=tuple(files.items()), language=language, entry=entry)
+    except SandboxError as error:  # the caller's mistake, not a failure of the sandbox
+        raise ValueError(str(error)) from error
+
+
+class _FilesRun:
+    """One run in a fresh jail, for one thread: compiled where the language is. `cancel` may come from any."""
+
+    def __init__(self, isolation: Isolation, limits: Limits, packages: Any) -> None:
+        self._isolation, self._limits, self._packages = isolation, limits, packages
+        self._cancel = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def call(self, directory: str, program: Program, arguments: Sequence[str], stdin: str) -> Finished:
+        """`directory`: where compiled programs are kept. Raises SandboxError: Cancelled after `cancel`."""
+        case = Case(stdin, "-", arguments=tuple(arguments))
+        problem, builder = Problem("files", "stdio", (case,), limits=self._limits), Builder(directory)
+        with Jail(self._isolation, packages=self._packages, shared=builder.shared) as jail:
+            _, done = run_program(jail, builder, problem, program, cancel_fd=self._cancel)
+        if done.compiled is False:
+            log = shorten(done.compile_log.encode(), SHOWN_BYTES)
+            return Finished("", log, None, None, done.message, done.run_s)
+        return Finished.of(done, SHOWN_BYTES)
+
+    def cancel(self) -> None:
+        """The run raises Cancelled."""
+        os.eventfd_write(self._cancel, 1)
+
+    def end(self) -> None:
+        os.close(self._cancel)

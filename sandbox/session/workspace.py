@@ -18,9 +18,8 @@ from typing import Any, Final, TypeVar
 from sandbox.core.nouns import Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.session.commands import WORK_BYTES, CommandJail
-from sandbox.session.files import Finished
-from sandbox.session.output import read_end, shorten
-from sandbox.session.session_host import SessionHost
+from sandbox.session.output import Finished
+from sandbox.session.session_host import SessionHost, call_seconds
 
 COMMAND_MAX: Final = 64 << 10
 """Characters of a command: more are for a file."""
@@ -46,18 +45,10 @@ class Workspace:
         """
         self._limits = limits or owner.limits
         self._owner, self._turn, self._held = owner, asyncio.Lock(), AsyncExitStack()
-        self._how: dict[str, Any] = {
-            "root_files": root,
-            "readable": tuple(readable),
-            "work_bytes": work_bytes,
-            "links": links,
-        }
+        self._how: dict[str, Any] = {"root_files": root, "readable": tuple(readable), "work_bytes": work_bytes}
+        self._how["links"] = links
         self._jail: CommandJail | None = None
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
+        self.closed = False
 
     async def exec(
         self,
@@ -72,20 +63,13 @@ class Workspace:
         `timeout_s`: wall seconds, at most those of the limits; waiting for a slot or a core does not count. Raises
         ValueError for invalid arguments, PoolClosed, and SandboxError where the sandbox fails: the directory is lost.
         """
-        longest = self._limits.wall_limit_s
-        if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"timeout_s={timeout_s}: must be a positive number of seconds")
         if len(command) > COMMAND_MAX or "\0" in command:
             raise ValueError(f"command: {len(command)} characters; at most {COMMAND_MAX} can be run, and no NUL")
-        limits = replace(self._limits, wall_s=min(timeout_s or longest, longest))
+        limits = replace(self._limits, wall_s=call_seconds(self._limits, timeout_s))
         given = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
         typed = command.encode("utf-8", "replace").decode()
         done = await self._do(lambda jail: jail.run(typed, stdin=given, limits=limits, environment=environment))
-        went = done.cause is None and done.signal is None
-        ended, cause = (None, "") if went else read_end(done)
-        code = done.exit_code if went else None
-        out, err = (shorten(stream, self._owner.shown_bytes) for stream in (done.stdout, done.stderr))
-        return Finished(out, err, code, ended, cause, done.wall_s)
+        return Finished.of(done, self._owner.shown_bytes)
 
     async def read(self, path: str) -> bytes:
         """The content of a file, relative to the directory. Raises OSError (FileNotFoundError, IsADirectoryError, EFBIG
@@ -112,7 +96,7 @@ class Workspace:
 
     async def close(self) -> None:
         """End the current call, which raises, and remove the directory. Safe to call twice."""
-        self._closed = True
+        self.closed = True
         if self._jail is not None and self._turn.locked():
             self._jail.cancel()
         async with self._turn:
@@ -121,13 +105,13 @@ class Workspace:
     async def _do(self, work: Callable[[CommandJail], _T]) -> _T:
         async with self._turn:
             try:
-                if self._jail is None and not self._closed:
+                if self._jail is None and not self.closed:
                     await self._held.enter_async_context(self._owner.workspaces.place())
-                    await self._owner.settled(self._start)
-                if self._closed or self._jail is None:
+                    await self._owner.do(self._start)
+                if self.closed or self._jail is None:
                     raise PoolClosed("the workspace is closed")
                 async with self._owner.turns.place():
-                    return await self._owner.settled(work, self._jail, cancel=self._jail.cancel)
+                    return await self._owner.do(work, self._jail, cancel=self._jail.cancel)
             except (SandboxError, asyncio.CancelledError):
                 await self._let_go()
                 raise
@@ -139,7 +123,7 @@ class Workspace:
         jail, self._jail = self._jail, None
         try:
             if jail is not None:
-                await self._owner.settled(jail.close)
+                await self._owner.do(jail.close)
         finally:
             await self._held.aclose()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sandbox.core.nouns import Program
-from sandbox.zoo import asserting, building, ending, forging, leaving, limits, masking, peeking, reaching
+from sandbox.zoo import asserting, ending, forging, leaving, limits, masking, peeking, reaching
 from sandbox.zoo.exhibits import Entry, LabelledProgram
 
-MODULES = (ending, forging, asserting, peeking, leaving, limits, building, masking, reaching)
+MODULES = (ending, forging, asserting, peeking, leaving, limits, masking, reaching)
 
 
 def entries() -> tuple[Entry, ...]:
@@ -23,6 +23,6 @@ def labelled_programs(chosen: Iterable[Entry] | None = None, *, harmful: bool = 
             if harmful or not attack.harmful:
                 program = Program(attack.source, attack.language)
                 name = f"{entry.row:02}-{entry.id}-{number + 1}"
-                yield LabelledProgram(name, entry.problem, program, right=False, harmful=attack.harmful, hostile=True)
+                yield LabelledProgram(name, entry.problem, program, right=False, hostile=True)
         for number, program in enumerate(entry.honest):
             yield LabelledProgram(f"{entry.row:02}-{entry.id}-twin-{number + 1}", entry.problem, program, right=True)

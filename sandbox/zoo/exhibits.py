@@ -65,16 +65,9 @@ class LabelledProgram:
     problem: Problem
     program: Program
     right: bool
-    harmful: bool = False
     hostile: bool = False
     row: dict[str, Any] | None = None
     """Columns of the data that it is of, for reward functions of other trainers."""
-
-    @property
-    def wire(self) -> dict[str, Any]:
-        """Return the arguments for a reward function."""
-        call = {"problem": self.problem.to_json(), "program": self.program.source, "language": self.program.language}
-        return call if self.row is None else call | {"row": self.row}
 
 
 def python(*sources: str) -> tuple[Program, ...]:

@@ -19,7 +19,7 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.data import FORMATS, format_of, load_problems
 from recipes.code_rl.task import CodeTask
 from sandbox import Judgement, Pool, Program
-from sandbox.rewards.contest import CONTEST_MODULES
+from sandbox.rewards.calls import CONTEST_MODULES
 
 pytest.importorskip("numpy")
 SAMPLES = {**CONTEST_SAMPLES, **ASSERT_SAMPLES}

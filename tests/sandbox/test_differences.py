@@ -11,7 +11,6 @@ from package_files import Command
 
 from sandbox import Case, Excerpt, Problem, diff_lines, terminal
 from sandbox.differences import LINES_MAX
-from sandbox.zoo import catalogue
 
 NUMBERS = [*range(100)]
 
@@ -147,17 +146,6 @@ def test_the_zoo_shows_a_program_its_problem_and_what_the_sandbox_says_now(comma
     ):
         assert part in shown
     assert "expected AC; the sandbox says AC" in command(0, "zoo", "--show", "01-exit-before-asserts-twin-1").out
-
-
-def test_every_program_of_the_zoo_can_be_shown_by_its_id() -> None:
-    from sandbox.rewards.show import _find
-
-    for entry in catalogue.entries():
-        for number, program in enumerate(catalogue.labelled_programs([entry], harmful=True)):
-            ((found, of, attack),) = _find(program.id)
-            assert (found, of) == (program, entry)
-            assert (None if attack is None else attack.source) == (program.program.source if program.hostile else None)
-            assert number < len(entry.attacks) or not found.hostile
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from sandbox.doctor import doctor
 from sandbox.errors import STARVED_MAX, Starved, WorkerDied
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import RunResult
-from sandbox.judging import tries, verdicts
+from sandbox.judging import control, verdicts
 from sandbox.judging.judge import Judge
 from sandbox.languages import toolchain
 from sandbox.languages.table import LANGUAGES, find_language
@@ -108,7 +108,7 @@ def test_verify_and_doctor_try_a_jail_again_that_does_not_start_in_time(
             raise WorkerDied("the jail's zygote does not answer") if slow else Starved("the proof took too long")
         return Jail(*given, **options)
 
-    monkeypatch.setattr(tries, "Jail", start)
+    monkeypatch.setattr(control, "Jail", start)
     assert packages.verdicts({"problem.yaml": TIMED, **RIGHT}) == {"right.py": "AC"}
     slow = 2
     assert doctor._toolchain("B", find_language("python")).passed

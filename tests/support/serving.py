@@ -23,10 +23,10 @@ from pooling import family, pool_of, until, within
 
 from sandbox import Pool
 from sandbox.kernel import cgroup
-from sandbox.serve.app import make_app
 from sandbox.serve.bounds import Bounds
 from sandbox.serve.listening import Server, bind
 from sandbox.serve.service import Service
+from sandbox.serve.serving import make_app
 
 
 @dataclass
@@ -40,10 +40,6 @@ class Answered:
     @property
     def json(self) -> Any:
         return json.loads(self.body)
-
-    @property
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.body.splitlines()]
 
     @property
     def error(self) -> str:
@@ -91,19 +87,7 @@ def answered(said: bytes) -> Answered:
     head, _, rest = said.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = _unchunked(rest) if headers.get("transfer-encoding") == "chunked" else rest
-    return Answered(int(first.split()[1]), headers, body)
-
-
-def _unchunked(data: bytes) -> bytes:
-    found = b""
-    while data:
-        size, _, data = data.partition(b"\r\n")
-        length = int(size, 16)
-        if not length:
-            return found
-        found, data = found + data[:length], data[length + 2 :]
-    raise AssertionError("the stream has no end")
+    return Answered(int(first.split()[1]), headers, rest)
 
 
 @asynccontextmanager

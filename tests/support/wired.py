@@ -18,7 +18,7 @@ from clients import CLIENTS
 from places import ROOT, SHARED, SUPPORT
 
 from sandbox import Pool, Problem, Program
-from sandbox.rewards.contest import CONTEST_PREAMBLE
+from sandbox.rewards.calls import CONTEST_PREAMBLE
 
 PROGRAMS = "OVERLAP_WIRE_PROGRAMS"
 """How many labelled programs a test sends; a few, where it is not set."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sandbox.serve.bounds import RUN_S_MAX
-from sandbox.serve.fields import Texts, checked_later
+from sandbox.serve.own import Texts, checked_later
 
 Seconds = Annotated[float, Field(gt=0, le=RUN_S_MAX)]
 
@@ -60,30 +60,19 @@ class TestConfig(_Asked):
 
 
 class DatasetRequest(_Asked):
-    """A request about the problems in ``config.provided_data``."""
+    """A request about the problems in ``config.provided_data``: the one of an ``id``, or ``limit`` from ``offset``."""
 
     dataset: str = ""
     config: TestConfig
-
-
-class GetPromptsRequest(DatasetRequest):
-    """Selection of problems: ``limit`` from ``offset`` on."""
-
+    id: int | str | None = None
     offset: int = Field(0, ge=0)
     limit: int = Field(1_000_000, ge=0)
-
-
-class GetPromptByIdRequest(DatasetRequest):
-    """One of the problems."""
-
-    id: int | str | None = None
 
 
 class SubmitRequest(DatasetRequest):
     """An answer to one of the problems."""
 
     completion: str
-    id: int | str | None = None
 
 
 class CommandRunResult(BaseModel):
@@ -154,9 +143,3 @@ class PromptRow(BaseModel):
     id: int | str | None
     prompt: str
     labels: dict[str, Any]
-
-
-class MetricsFunction(BaseModel):
-    """No metrics are computed beside the results."""
-
-    function: None = None

@@ -20,9 +20,6 @@ from sandbox.serve.sandbox_fusion.jupyter import run_notebook
 from sandbox.serve.sandbox_fusion.models import (
     DatasetRequest,
     EvalResult,
-    GetPromptByIdRequest,
-    GetPromptsRequest,
-    MetricsFunction,
     PromptRow,
     RunCodeRequest,
     RunCodeResponse,
@@ -69,20 +66,20 @@ async def list_datasets() -> list[str]:
 
 
 @router.post("/list_ids", response_model=list[int | str | None])
-async def list_ids(asked: GetPromptsRequest) -> Response:
+async def list_ids(asked: DatasetRequest) -> Response:
     """List the ids of config.provided_data."""
     return AsciiJson([row_id(row) for row in rows_of(asked.config)])
 
 
 @router.post("/get_prompts", response_model=list[PromptRow])
-async def get_prompts(asked: GetPromptsRequest) -> Response:
+async def get_prompts(asked: DatasetRequest) -> Response:
     """List the statements of config.provided_data."""
     rows = rows_of(asked.config)[asked.offset : asked.offset + asked.limit]
     return AsciiJson([_as_prompt(row) for row in rows])
 
 
 @router.post("/get_prompt_by_id", response_model=PromptRow)
-async def get_prompt_by_id(asked: GetPromptByIdRequest) -> Response:
+async def get_prompt_by_id(asked: DatasetRequest) -> Response:
     """Give one statement of config.provided_data."""
     return AsciiJson(_as_prompt(row_of(asked.config, asked.id)))
 
@@ -94,9 +91,9 @@ async def get_metrics(asked: DatasetRequest) -> dict[str, Any]:
 
 
 @router.post("/get_metrics_function")
-async def get_metrics_function(asked: DatasetRequest) -> MetricsFunction:
+async def get_metrics_function(asked: DatasetRequest) -> dict[str, None]:
     """Give none."""
-    return MetricsFunction()
+    return {"function": None}
 
 
 def _as_prompt(row: Row) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import signal
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
@@ -22,7 +22,7 @@ from sandbox.core.nouns import MIB, Limits, Program
 from sandbox.core.program_run import ProgramRun
 from sandbox.errors import InvalidProblem, SandboxError
 from sandbox.languages.table import find_language
-from sandbox.serve.answers import Refused
+from sandbox.serve.answers import Refused, from_base64
 from sandbox.serve.bounds import MEMORY_BYTES
 from sandbox.serve.sandbox_fusion.models import CommandRunResult, RunCodeRequest, RunCodeResponse
 from sandbox.serve.service import Service
@@ -75,7 +75,7 @@ def contents(files: Mapping[str, Any]) -> dict[str, bytes]:
     """Return files of a request by their names in the work directory; files that are null are left out."""
     given = {name: text for name, text in files.items() if text is not None}
     found = dict(zip(_names_inside(given), given, strict=True))
-    return {inside: _from_base64(name, given[name]) for inside, name in found.items()}
+    return {inside: from_base64(name, given[name]) for inside, name in found.items()}
 
 
 def _names_inside(names: Iterable[str]) -> list[str]:
@@ -98,13 +98,6 @@ def name_inside(where: str, name: str) -> str:
     return inside
 
 
-def _from_base64(name: str, text: Any) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except (TypeError, ValueError):
-        raise Refused(422, f"files[{name!r}]={quoted(text)}: must be text in base64") from None
-
-
 @asynccontextmanager
 async def answered_within(seconds: float) -> AsyncIterator[None]:
     """Raises SandboxError, which clients answer by asking again, when it takes longer."""
@@ -119,15 +112,23 @@ async def answered_within(seconds: float) -> AsyncIterator[None]:
 
 def as_response(done: ProgramRun, fetched: Mapping[str, str]) -> RunCodeResponse:
     """The response of `/run_code`; ``fetched``: names of fetched files, as they were asked for."""
-    compiled, ran = _compile_result(done), _run_result(done)
-    fine = all(part.status == "Finished" and part.return_code == 0 for part in (compiled, ran) if part)
     found = dict(done.files)
+    files = {name: b64encode(found[inside]).decode() for name, inside in fetched.items() if inside in found}
+    message = done.message + ("; more was written than stands here" if done.cut else "")
+    return response(_compile_result(done), _run_result(done), message, files)
+
+
+def response(
+    compiled: CommandRunResult | None, ran: CommandRunResult | None, message: str, files: dict[str, str] | None = None
+) -> RunCodeResponse:
+    """Return a compilation, a run or both as one response."""
+    fine = all(part.status == "Finished" and part.return_code == 0 for part in (compiled, ran) if part)
     return RunCodeResponse(
         status="Success" if fine else "Failed",
-        message=done.message + ("; more was written than stands here" if done.cut else ""),
+        message=message,
         compile_result=compiled,
         run_result=ran,
-        files={name: b64encode(found[inside]).decode() for name, inside in fetched.items() if inside in found},
+        files=files or {},
     )
 
 

@@ -21,11 +21,9 @@ from sandbox.core.nouns import CaseResult, Judgement, Program, Verdict
 from sandbox.core.plain import python_literal
 from sandbox.rewards.extract import fence_tags, fenced_blocks
 from sandbox.serve.answers import Refused
-from sandbox.serve.bounds import FENCES, LINES, MEMORY_BYTES, PYTHON_BYTES, TEXT_VALUES
-from sandbox.serve.parsed_texts import count_values
+from sandbox.serve.bounds import FENCES, LINES, MEMORY_BYTES, PYTHON_BYTES, TEXT_VALUES, count_values
 from sandbox.serve.sandbox_fusion import run_code
 from sandbox.serve.sandbox_fusion.models import (
-    CommandRunResult,
     EvalResult,
     EvalTestCase,
     RunCodeResponse,
@@ -112,17 +110,10 @@ def _tests(done: Judgement, infos: list[Any]) -> list[EvalTestCase]:
     ]
 
 
-def _info(ran: CommandRunResult | None, compiled: CommandRunResult | None, message: str) -> RunCodeResponse:
-    fine = ran is not None and ran.return_code == 0
-    return RunCodeResponse(
-        status="Success" if fine else "Failed", message=message, compile_result=compiled, run_result=ran
-    )
-
-
 def _not_compiled(done: Judgement) -> RunCodeResponse:
     failed = run_code.not_compiled(done.compile_cause, done.run_s, done.compile_log)
     interpreted = run_code.is_interpreted(done.language)
-    return _info(failed if interpreted else None, None if interpreted else failed, "it does not compile")
+    return run_code.response(None if interpreted else failed, failed if interpreted else None, "it does not compile")
 
 
 def _exec_info(done: Judgement, case: CaseResult) -> RunCodeResponse:
@@ -131,12 +122,14 @@ def _exec_info(done: Judgement, case: CaseResult) -> RunCodeResponse:
     compiled = None if interpreted else run_code.result("Finished", 0.0, 0, "", done.compile_log)
     out, err = (None if text is None else str(text) for text in (case.got, case.stderr))
     if case.verdict is Verdict.TLE:
-        return _info(run_code.result("TimeLimitExceeded", case.wall_s, None, out, err), compiled, case.message)
-    code = 0
-    if case.verdict in (Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC):
-        cause = "output" if case.verdict is Verdict.OLE else ""
-        code = run_code.return_code(case.exit_code or None, case.signal, cause)
-    return _info(run_code.result("Finished", case.wall_s, code, out, err), compiled, case.message)
+        ran = run_code.result("TimeLimitExceeded", case.wall_s, None, out, err)
+    else:
+        code = 0
+        if case.verdict in (Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC):
+            cause = "output" if case.verdict is Verdict.OLE else ""
+            code = run_code.return_code(case.exit_code or None, case.signal, cause)
+        ran = run_code.result("Finished", case.wall_s, code, out, err)
+    return run_code.response(compiled, ran, case.message)
 
 
 def extracted(completion: str, language: str) -> tuple[str, Kind]:
@@ -159,7 +152,7 @@ def extracted(completion: str, language: str) -> tuple[str, Kind]:
 
 def _common_oj(completion: str, row: Row, config: TestConfig) -> _Asked:
     language, extra = run_code.fusion_language(config.language), config.extra
-    tests = _json("provided_data.test", row.get("test"))
+    tests = _parsed("provided_data.test", row.get("test"))
     if not isinstance(tests, list):
         raise Refused(422, f"provided_data.test={quoted(tests)}: must be a list of {{input, output}}")
     cases = [_oj_case(f"provided_data.test[{n}]", test) for n, test in enumerate(tests)]
@@ -196,7 +189,7 @@ def _humaneval(completion: str, row: Row, config: TestConfig) -> _Asked:
     if language == "cpp":
         tests, top = _text(row, "tests"), ""
     else:
-        labels = _json("provided_data.labels", row.get("labels"))
+        labels = _parsed("provided_data.labels", row.get("labels"))
         entry = _text({**(labels if isinstance(labels, dict) else {}), **row}, "entry_point")
         test = _text(row, "test")
         if "unittest" in test and "check" not in test:
@@ -223,8 +216,8 @@ def _body(completion: str, row: Row, language: str) -> str:
 
 def _mbpp(completion: str, row: Row, config: TestConfig) -> _Asked:
     tests = row.get("test") if row.get("test") is not None else row.get("test_list")
-    asserts = _texts("provided_data.test", _literal("provided_data.test", tests))
-    labels = _literal("provided_data.labels", row.get("labels"))
+    asserts = _texts("provided_data.test", _parsed("provided_data.test", tests, literal=True))
+    labels = _parsed("provided_data.labels", row.get("labels"), literal=True)
     setup = _text(labels if isinstance(labels, dict) else {}, "test_setup_code", "")
     code, kind = extracted(completion, "python")
     text = "\n".join(filter(None, (setup, *asserts)))
@@ -246,31 +239,21 @@ def _texts(where: str, value: Any) -> list[str]:
     return list(value)
 
 
-def _json(where: str, value: Any) -> Any:
-    """The value itself, or what it holds as JSON text."""
+def _parsed(where: str, value: Any, *, literal: bool = False) -> Any:
+    """The value itself, or what it holds as JSON text; ``literal``: or as a literal of Python, for both are in use."""
     if not isinstance(value, str):
         return value
     if (values := count_values(value.encode("utf-8", "surrogatepass"), TEXT_VALUES)) > TEXT_VALUES:
         raise Refused(413, f"{where}: has {values} JSON values; at most {TEXT_VALUES} are read of one text")
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise Refused(422, f"{where}: is no JSON: {str(error)[:200]}") from None
-
-
-def _literal(where: str, value: Any) -> Any:
-    """The value, or what it holds as JSON or as a literal of Python: both are in use."""
-    try:
-        return _json(where, value)
-    except Refused as refusal:
-        if refusal.status == 413 or len(value) > PYTHON_BYTES:
-            raise Refused(
-                413, f"{where}: {len(value)} characters of Python; at most {PYTHON_BYTES} are parsed"
-            ) from None
+    why = ""
+    for read in (json.loads, python_literal) if literal else (json.loads,):
+        if read is python_literal and len(value) > PYTHON_BYTES:
+            raise Refused(413, f"{where}: {len(value)} characters of Python; at most {PYTHON_BYTES} are parsed")
         try:
-            return python_literal(value)
-        except ValueError as error:
-            raise Refused(422, f"{where}: is no JSON, and {str(error)[:200]}") from None
+            return read(value)
+        except (ValueError, RecursionError) as error:
+            why += f"{', and ' if why else ': '}{str(error)[:200]}"
+    raise Refused(422, f"{where}: is no JSON{why}")
 
 
 _READERS: Final[Mapping[str, tuple[float, Callable[[str, Row, TestConfig], _Asked]]]] = {

@@ -135,7 +135,7 @@ async def test_a_problem_is_sent_whole_once_and_again_where_the_server_has_forgo
     async with Client(s.url) as client:
         for number in range(3):
             if number == 2:
-                s.service._problems.__init__()  # type: ignore[misc]
+                s.service.problems.__init__()  # type: ignore[misc]
             assert (await client.judge(long, RIGHT.source + "#" * number)).verdict == "AC"
     assert [length > 100_000 for length in lengths] == [True, False, False, True]
 
@@ -217,36 +217,26 @@ def test_our_faults_and_full_queues_are_asked_again(done: dict[str, Any]) -> Non
         ([(503, failed("Draining"))] * 100, SandboxError, "cannot be reached"),
     ],
 )
-def test_errors_that_asking_again_does_not_help_against_are_raised(
+async def test_errors_that_asking_again_does_not_help_against_are_raised(
     script: Script, error: type[Exception], named: str
 ) -> None:
-    async def main() -> None:
-        async with scripted(script) as (url, _), Client(url, patience_s=0.1) as client:
-            with pytest.raises(error, match=named):
-                await client.judge(SUM, RIGHT)
-
-    asyncio.run(main())
+    async with scripted(script) as (url, _), Client(url, patience_s=0.1) as client:
+        with pytest.raises(error, match=named):
+            await client.judge(SUM, RIGHT)
 
 
-def test_a_job_under_which_servers_break_off_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_under_which_servers_break_off_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_REACHED_S", 0.0)
-
-    async def main() -> None:
-        async with scripted([None] * 100) as (url, asked), Client(url) as client:
-            with pytest.raises(SandboxError, match="4 servers broke off under this job"):
-                await client.judge(SUM, RIGHT)
-        assert asked.count("/judge") <= 2 * client_module.TRIES  # a kept connection is tried twice
-
-    asyncio.run(main())
+    async with scripted([None] * 100) as (url, asked), Client(url) as client:
+        with pytest.raises(SandboxError, match="4 servers broke off under this job"):
+            await client.judge(SUM, RIGHT)
+    assert asked.count("/judge") <= 2 * client_module.TRIES  # a kept connection is tried twice
 
 
-def test_a_server_that_nobody_reaches_is_named() -> None:
-    async def main() -> None:
-        async with scripted([]) as (url, _), Client([url, "http://127.0.0.1:1"], patience_s=0.1) as client:
-            with pytest.raises(SandboxError, match=r"none of 127.0.0.1:\d+, 127.0.0.1:1 could be reached for 0.1 s"):
-                await client.judge(SUM, RIGHT)
-
-    asyncio.run(main())
+async def test_a_server_that_nobody_reaches_is_named() -> None:
+    async with scripted([]) as (url, _), Client([url, "http://127.0.0.1:1"], patience_s=0.1) as client:
+        with pytest.raises(SandboxError, match=r"none of 127.0.0.1:\d+, 127.0.0.1:1 could be reached for 0.1 s"):
+            await client.judge(SUM, RIGHT)
 
 
 def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

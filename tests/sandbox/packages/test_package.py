@@ -10,7 +10,7 @@ import pytest
 from package_files import ADD, LEGACY, NEW, RIGHT, TIMED, Command, Packages, cases, write_package
 
 from sandbox.core.nouns import MIB
-from sandbox.errors import InvalidProblem, ToolchainMissing
+from sandbox.errors import InvalidProblem, InvalidProgram, ToolchainMissing
 from sandbox.packages.package import Package, read_package
 
 DRAFT = NEW.replace("2025-09", "2023-07-draft")
@@ -24,7 +24,7 @@ def read(root: Path, text: str, files: dict[str, str] | None = None) -> Package:
 
 
 def refusal(root: Path, text: str, files: dict[str, str] | None = None) -> str:
-    with pytest.raises(InvalidProblem) as caught:
+    with pytest.raises((InvalidProblem, InvalidProgram)) as caught:
         read(root, text, files)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
@@ -37,7 +37,7 @@ def refusal(root: Path, text: str, files: dict[str, str] | None = None) -> str:
 def test_a_package_without_a_word_has_the_formats_defaults(tmp_path: Path, text: str, factor: int) -> None:
     found = read(tmp_path, text)
     limits = found.problem.limits
-    assert (found.types, found.time_limit_s, found.ac_to_limit, found.resolution_s) == ({"pass-fail"}, None, factor, 1)
+    assert (found.types, found.time_limit, found.ac_to_limit, found.resolution_s) == ({"pass-fail"}, None, factor, 1)
     assert (limits.memory_bytes, limits.output_bytes) == (2048 * MIB, 8 * MIB)
     assert (found.problem.compare, found.problem.passes) == ("kattis", 1)
 
@@ -51,7 +51,7 @@ def test_limits_are_read(tmp_path: Path) -> None:
     assert (referee.cpu_s, referee.output_bytes) == (7, 2 * MIB)
     limits = "limits: {time_limit: 2.5, time_multipliers: {ac_to_time_limit: 4}, validation_passes: 5}\n"
     new = read(tmp_path / "new", NEW + "type: multi-pass\n" + limits, {"output_validator/v.py": "1"})
-    assert (new.time_limit_s, new.time_limit_from, new.ac_to_limit) == (2.5, "problem.yaml", 4)
+    assert (new.time_limit, new.ac_to_limit) == ((2.5, "problem.yaml"), 4)
     assert new.problem.passes == 5
 
 
@@ -64,7 +64,7 @@ def test_limits_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_time_limit_beside_problem_yaml_is_read(tmp_path: Path, name: str, text: str, seconds: float | None) -> None:
-    assert read(tmp_path, LEGACY, {name: text}).time_limit_s == seconds
+    assert read(tmp_path, LEGACY, {name: text}).time_limit == (seconds and (seconds, name))
 
 
 @pytest.mark.promise("packages")

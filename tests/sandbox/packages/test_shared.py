@@ -6,7 +6,6 @@ SANDBOX_AGREEMENT=all verifies every package; without it, a sample of some secon
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,58 +65,3 @@ def test_kattis_examples_of_scores_and_of_plain_output(capsys: pytest.CaptureFix
     for name in ("hello", "oddecho") if ALL else ("oddecho",):
         code, report, error = verified(capsys, KATTIS / name)
         assert (code, surprising(report)) == (0, set()), error
-
-
-DIFFERENT: Final = """
-import sys
-given, answer, feedback = sys.argv[1:]
-try:
-    right = [int(token) for token in sys.stdin.read().split()] == [int(token) for token in open(answer).read().split()]
-except ValueError:
-    right = False
-sys.exit(42 if right else 43)
-"""
-GUESS: Final = """
-import random, sys
-mode, number = open(sys.argv[1]).read().split()
-secret = int(number) if mode == "fixed" else random.Random(int(number)).randint(1, 1000)
-low, high = 1, 1000
-for turn in range(10):
-    line = sys.stdin.readline()
-    if not line.strip().isdigit() or not 1 <= int(line) <= 1000:
-        sys.exit(43)
-    guess = int(line)
-    if mode == "adaptive":  # the larger part stays possible
-        secret = guess if low == high == guess else guess + 1 if high - guess > guess - low else guess - 1
-        secret = min(max(secret, low), high)
-    if guess == secret:
-        print("correct", flush=True)
-        sys.exit(43 if sys.stdin.readline() else 42)
-    low, high = (low, min(high, guess - 1)) if guess > secret else (max(low, guess + 1), high)
-    print("lower" if guess > secret else "higher", flush=True)
-sys.exit(43)
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "folder", "validator", "keep"),
-    [
-        ("different", "output_validators", DIFFERENT, ("accepted/different.c*", "wrong_answer/different_int.cc")),
-        ("guess", "output_validator", GUESS, ("accepted/guess.cc", "run_time_error/*", "wrong_answer/guess_0.cc")),
-    ],
-)
-def test_kattis_examples_with_a_validator_in_place_of_the_one_that_is_not_in_this_copy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, folder: str, validator: str, keep: tuple[str, ...]
-) -> None:
-    package = tmp_path / name
-    shutil.copytree(KATTIS / name, package, copy_function=shutil.copyfile)
-    for path in (package, *package.rglob("*")):
-        path.chmod(0o700)
-    (package / folder).mkdir()
-    (package / folder / "validate.py").write_text(validator)
-    if not ALL:
-        kept = {path for glob in keep for path in (package / "submissions").glob(glob)}
-        for path in set((package / "submissions").glob("*/*")) - kept:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    code, report, error = verified(capsys, package)
-    assert (code, surprising(report)) == (0, set()), error

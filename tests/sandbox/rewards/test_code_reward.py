@@ -20,7 +20,7 @@ from serving import ServeCommand
 
 from sandbox import Pool, Problem
 from sandbox.errors import AccessDenied, SandboxError
-from sandbox.rewards import process_pool, trl, verl
+from sandbox.rewards import code_reward, trl, verl
 from sandbox.rewards.code_reward import CodeReward, Unjudged
 from sandbox.zoo import exhibits, pairs
 
@@ -36,7 +36,7 @@ def pool() -> Iterator[None]:
         patch.setenv("SANDBOX_WORKERS", "1")
         patch.delenv("SANDBOX_URL", raising=False)
         yield
-        process_pool.close_process_pool()
+        code_reward.close_process_pool()
 
 
 class FailingPool:
@@ -51,7 +51,7 @@ class FailingPool:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool(SandboxError("the worker was killed")))
+    monkeypatch.setattr(code_reward.process_pool(), "_pool", FailingPool(SandboxError("the worker was killed")))
 
 
 @pytest.mark.promise("rewards-out")
@@ -72,7 +72,7 @@ def test_trl_gets_none_for_a_row_without_tests_and_for_our_own_fault(failing: No
 
 
 def test_a_wrong_token_ends_the_run_instead_of_leaving_out_every_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool.process_pool(), "_pool", FailingPool(AccessDenied("the token is wrong")))
+    monkeypatch.setattr(code_reward.process_pool(), "_pool", FailingPool(AccessDenied("the token is wrong")))
     with pytest.raises(AccessDenied, match="the token is wrong"):
         trl.code_reward([RIGHT], tests=[json.loads(TRUTH)])
 
@@ -140,10 +140,10 @@ def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
 SCRIPT = """
 import threading
 from sandbox.zoo import pairs
-from sandbox.rewards import process_pool; from sandbox.rewards.code_reward import CodeReward
+from sandbox.rewards import code_reward; from sandbox.rewards.code_reward import CodeReward
 assert threading.active_count() == 1
 print(CodeReward().rewards([(ANSWER, TRUTH), ("```python\\nprint(0)\\n```", TRUTH)]))
-print(process_pool.process_pool().pids()[0])
+print(code_reward.process_pool().pids()[0])
 """
 
 
@@ -163,22 +163,22 @@ def test_a_function_finds_the_imports_that_public_graders_put_in_front() -> None
 
 def test_servers_judge_as_the_pool_here_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     here = CodeReward().rewards([(answer, TRUTH) for answer, _ in PAID])
-    process_pool.close_process_pool()
+    code_reward.close_process_pool()
     with ServeCommand(tmp_path, "--workers", "1") as server:
         monkeypatch.setenv("SANDBOX_URL", f"http://127.0.0.1:{server.port}")
         there = CodeReward().rewards([(answer, TRUTH) for answer, _ in PAID])
-        assert process_pool.process_pool().pids() == ()
-        process_pool.close_process_pool()
+        assert code_reward.process_pool().pids() == ()
+        code_reward.close_process_pool()
     assert here == there == [paid for _, paid in PAID]
 
 
 def test_the_environment_chooses_servers_workers_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_URL", "http://a:1, http://b:2")
-    assert process_pool.pool_from_environment().urls == ("http://a:1", "http://b:2")  # type: ignore[union-attr]
+    assert code_reward.pool_from_environment().urls == ("http://a:1", "http://b:2")  # type: ignore[union-attr]
     monkeypatch.setenv("SANDBOX_URL", "localhost:8080")
     with pytest.raises(ValueError, match="SANDBOX_URL: url='localhost:8080': must be like http://HOST:PORT"):
-        process_pool.pool_from_environment()
+        code_reward.pool_from_environment()
     monkeypatch.setenv("SANDBOX_URL", "")
     monkeypatch.setenv("SANDBOX_WORKERS", "two")
     with pytest.raises(ValueError, match="SANDBOX_WORKERS='two': use a whole number"):
-        process_pool.pool_from_environment()
+        code_reward.pool_from_environment()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from sandbox.rewards import process_pool
+from sandbox.rewards import code_reward
 from sandbox.rewards.code_reward import Unjudged
 from sandbox.rewards.styles import Answered, find_style
 from sandbox.zoo import exhibits
@@ -69,7 +69,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SANDBOX_WORKERS", "1")
     monkeypatch.delenv("SANDBOX_URL", raising=False)
     yield
-    process_pool.close_process_pool()
+    code_reward.close_process_pool()
 
 
 @pytest.mark.usefixtures("pool")

@@ -142,16 +142,6 @@ def test_check_reward_ends_with_0_when_clean_and_1_when_not(module: Path, comman
     assert shown.endswith("FOUND SOMETHING\n")
 
 
-def test_check_reward_reads_labelled_programs_of_the_user_and_speaks_json(module: Path, command: Command) -> None:
-    module.write_text(LABELS)
-    line = {"id": "mine", "problem": exhibits.SUM.to_json(), "program": "print(8)", "right": False}
-    Path("mine.jsonl").write_text(json.dumps(line) + "\n\n")
-    words = ("check-reward", "rewards:generous", "--no-zoo", *ONCE, "--samples", "mine.jsonl", "--json")
-    report = json.loads(command(1, *words).out)
-    assert "mine" in report["false_accepts"]
-    assert report["replies"]["mine"][0]["score"] == 1.0
-
-
 @pytest.mark.promise("check-reward")
 def test_the_zoo_can_be_run_by_row_and_finds_what_a_careless_reward_pays(
     command: Command, monkeypatch: pytest.MonkeyPatch
@@ -164,13 +154,6 @@ def test_the_zoo_can_be_run_by_row_and_finds_what_a_careless_reward_pays(
         "06-caller-frames-1", "06-caller-frames-2", "06-caller-frames-3",
     }  # fmt: skip
     assert report["false_rejects"] == []
-
-
-def test_our_own_judge_comes_through_a_part_of_the_zoo_clean(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    target = "recipes.reward_examples.ours:reward"
-    shown = command(0, "zoo", target, "--only", "always-equal", "--only", "exit-before-asserts", *ONCE).out
-    assert "false accepts                0" in shown
 
 
 def test_the_zoo_is_listed_without_a_function(command: Command) -> None:

@@ -91,6 +91,7 @@ def test_columns_of_ones_own_are_made_by_a_function_or_stand_in_the_samples(modu
     words = ("check-reward", "rewards:reward", *ONCE, "--samples", "mine.jsonl", "--json")
     report = json.loads(command(1, *words, "--row", "rewards:rows").out)
     assert "paid" in report["false_accepts"]
+    assert report["replies"]["paid"][0]["score"] == 1.0
     Path("mine.jsonl").write_text(json.dumps(samples[0] | {"row": {"gold": "8"}}) + "\n")
     assert "paid" not in json.loads(command(1, *words, "--row", "rewards:rows").out)["false_accepts"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import socket
@@ -15,7 +14,7 @@ from serving import Served, answered, answering, served
 
 from sandbox.serve import listening
 from sandbox.serve.bounds import Bounds
-from sandbox.serve.own import BatchRequest, RunRequest
+from sandbox.serve.own import RunRequest
 from sandbox.serve.sandbox_fusion.models import RunCodeRequest, RunJupyterRequest
 
 JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
@@ -33,13 +32,11 @@ def left(s: Served) -> float | None:
 
 
 @pytest.mark.promise("serve-bounds")
-@pytest.mark.parametrize("path", ["/judge", "/judge/batch"])
 @served(2)
-async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served, path: str) -> None:
+async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served) -> None:
     _, writer = await s.connect()
-    body = ENDLESS if path == "/judge" else {"jobs": [ENDLESS, ENDLESS | {"program": SLEEPER.source + "#"}]}
-    writer.write(request(body, path))
-    await until(lambda: s.service.pool.stats().running == len(body.get("jobs", [0])))
+    writer.write(request(ENDLESS))
+    await until(lambda: s.service.pool.stats().running == 1)
     writer.close()
     await until(lambda: s.service.pool.stats().running == s.service.in_hand == 0)
     assert left(s) == 1
@@ -136,12 +133,6 @@ async def test_a_body_whose_end_is_in_doubt_is_refused_and_nothing_behind_it_is_
         assert (got.count(b"HTTP/1.1"), got[:12]) == (1, b"HTTP/1.1 400"), lines
         assert answered(got).headers["connection"] == "close", lines
         assert says in answered(got).body.decode(), lines
-
-
-@answering()
-async def test_a_folded_header_is_one_line(s: Served) -> None:
-    head = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection:\r\n close\r\nx: a\r\n\tcontent-length: 5\r\n\r\n"
-    assert answered(await s.send(head)).status == 200
 
 
 @served(bounds=Bounds(send_s=0.2))
@@ -247,8 +238,6 @@ async def test_what_takes_long_to_parse_inside_of_a_text_is_refused(
     ("request_", "body"),
     [
         (RunRequest, {"program": "", "x": 1, "y": 1}),
-        (BatchRequest, {"jobs": [1, 1]}),
-        (BatchRequest, {"jobs": [{"x": 1, "y": 1}, {"x": 1}]}),
         (RunCodeRequest, {"code": "", "language": "c", "fetch_files": [1, 1]}),
         (RunJupyterRequest, {"cells": [1, 1]}),
     ],
@@ -258,21 +247,6 @@ def test_the_check_of_a_body_ends_at_the_first_fault(request_: type[BaseModel], 
     with pytest.raises(ValidationError) as found:
         request_.model_validate(body)
     assert found.value.error_count() == 1
-
-
-@served()
-async def test_a_server_that_drains_finishes_what_it_has_and_refuses_the_rest(s: Served) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        slow = {"problem": SUM.to_json(), "program": "import time\ntime.sleep(0.3)\n" + RIGHT.source}
-        running = tasks.create_task(s.ask("/judge", slow))
-        await until(lambda: s.service.in_hand == 1)
-        drained = tasks.create_task(s.service.drained(30))
-        await until(lambda: s.service.draining)
-        refused, health = await s.ask("/judge", JOB), await s.ask("/health")
-    assert (refused.status, refused.json["error"]["type"]) == (503, "Draining")
-    assert (health.status, health.json["status"]) == (503, "draining")
-    assert running.result().json["verdict"] == "AC"
-    assert drained.result()
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["whole", "head first"])

@@ -10,8 +10,8 @@ import pytest
 from pooling import RIGHT, SUM, WRONG
 from serving import Served, answering, served
 
-from sandbox import Problem, SandboxError, ToolchainMissing
-from sandbox.serve.kept_problems import KeptProblems
+from sandbox import CheckerError, SandboxError, ToolchainMissing
+from sandbox.serve.service import KeptProblems
 
 PROBLEM = SUM.to_json()
 DEEP = b'{"problem":' + b"[" * 100_000 + b"}"
@@ -26,47 +26,6 @@ async def test_a_program_is_judged_as_the_pool_judges_it(s: Served) -> None:
         assert got.status == 200, got.body
         assert got.json["verdict"] == here.verdict
         assert got.json.keys() == here.to_json().keys()
-
-
-@served(2)
-async def test_a_batch_has_one_line_per_job_and_each_says_which(s: Served) -> None:
-    jobs = [{"program": program.source} for program in [RIGHT, WRONG] * 10]
-    got = await s.ask("/judge/batch", {"problem": PROBLEM, "jobs": jobs})
-    assert got.headers["content-type"] == "application/x-ndjson"
-    found = {line["index"]: line["judgement"]["verdict"] for line in got.lines}
-    assert [found[n] for n in range(20)] == ["AC", "WA"] * 10
-
-
-@served(2)
-async def test_a_batch_hands_results_out_before_the_last_is_there(s: Served) -> None:
-    slow = "import time\ntime.sleep(900)"
-    limits = PROBLEM["limits"] | {"wall_s": 100}
-    jobs = [{"program": slow, "problem": PROBLEM | {"limits": limits}}, {"program": RIGHT.source}]
-    body = json.dumps({"problem": PROBLEM, "jobs": jobs}).encode()
-    reader, writer = await s.connect()
-    writer.write(b"POST /judge/batch HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-    await reader.readuntil(b"\r\n\r\n")
-    size = int(await reader.readline(), 16)
-    line = json.loads(await reader.readexactly(size))
-    assert (line["index"], line["judgement"]["verdict"]) == (1, "AC")
-    assert s.service.pool.stats().running == 1
-    writer.close()
-
-
-@served()
-async def test_our_fault_in_a_batch_is_one_lines(s: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = s.service.pool.judge
-
-    async def fail_once(problem: Problem, program: Any, **how: Any) -> Any:
-        if program.source == "fail":
-            raise SandboxError("a worker died")
-        return await judge(problem, program, **how)
-
-    monkeypatch.setattr(s.service.pool, "judge", fail_once)
-    got = await s.ask("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": "fail"}, {"program": RIGHT.source}]})
-    first, second = sorted(got.lines, key=lambda line: int(line["index"]))
-    assert first == {"index": 0, "error": {"type": "SandboxError", "message": "a worker died"}}
-    assert second["judgement"]["verdict"] == "AC"
 
 
 @pytest.mark.parametrize(
@@ -91,13 +50,9 @@ async def test_our_fault_in_a_batch_is_one_lines(s: Served, monkeypatch: pytest.
         ("/judge", {"problem": PROBLEM, "program": {"files": [["a", ""], ["a", ""]]}}, 422, "'a' is there twice"),
         ("/judge", {"problem": PROBLEM, "program": "", "turn": "x"}, 422, "turn='x': must be a valid integer"),
         ("/judge", {"problem": PROBLEM, "program": "", "stop_at_first_failure": 1}, 422, "must be a valid boolean"),
-        ("/judge/batch", {"problem": PROBLEM}, 422, "jobs: is missing"),
-        ("/judge/batch", {"jobs": [{}] * 10_001}, 422, "at most 10000"),
-        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {"a": 1}]}, 422, "jobs[1]: unknown field 'a'"),
-        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {}]}, 422, "jobs[1]: program: is missing"),
-        ("/judge/batch", {"problem": "x", "jobs": [{"program": ""}]}, 409, "jobs[0]: problem='x': is not kept"),
+        ("/judge", {"problem": "x", "program": ""}, 409, "problem='x': is not kept"),
         ("/run", {}, 422, "program: is missing"),
-        ("/run", {"program": "", "files": {"a": "%"}}, 422, "is no base64"),
+        ("/run", {"program": "", "files": {"a": "%"}}, 422, "must be text in base64"),
         ("/run", {"program": "", "files": {"../a": ""}}, 422, "'../a' is no name below a directory"),
         ("/run", {"program": "", "limits": {"cpu": 1}}, 422, "limits: unknown key 'cpu'"),
         ("/run", {"program": "", "limits": {"cpu_s": -1}}, 422, "limits.cpu_s=-1"),
@@ -120,6 +75,7 @@ async def test_what_cannot_be_answered_names_field_and_way_out(
     [
         (SandboxError("x"), 504, "SandboxError"),
         (ToolchainMissing("x"), 501, "ToolchainMissing"),
+        (CheckerError("x"), 422, "CheckerError"),
         (RuntimeError("x"), 504, "SandboxError"),
         (MemoryError(), 504, "SandboxError"),
     ],
@@ -136,16 +92,6 @@ async def test_our_faults_are_never_a_verdict(
     assert (got.status, got.json["error"]["type"]) == (status, kind)
 
 
-@pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(900)"])
-@served()
-async def test_a_checker_that_never_ends_is_answered_at_its_limits_and_named(s: Served, source: str) -> None:
-    """Asked once about the output, and once about the expected answer."""
-    referee = {"compare": "checker", "checker": {"source": source}, "referee_limits": {"cpu_s": 0.3, "wall_s": 0.6}}
-    got = await s.ask("/judge", {"problem": PROBLEM | referee, "program": RIGHT.source})
-    assert (got.status, got.json["error"]["type"]) == (422, "CheckerError")
-    assert got.error.startswith("the checker was stopped: ")
-
-
 @served()
 async def test_an_equal_problem_is_checked_once(s: Served) -> None:
     for _ in range(3):
@@ -159,8 +105,6 @@ async def test_a_problem_may_be_named_by_what_an_answer_said_of_it(s: Served) ->
     job = {"problem": PROBLEM, "program": RIGHT.source}
     name = (await s.ask("/judge", job)).headers["problem-kept"]
     assert (await s.ask("/judge", job | {"problem": name})).json["verdict"] == "AC"
-    batch = await s.ask("/judge/batch", {"problem": name, "jobs": [{"program": RIGHT.source}]})
-    assert batch.lines[0]["judgement"]["verdict"] == "AC"
     got = await s.ask("/judge", job | {"problem": name[:-1] + "x"})
     assert (got.status, "send it whole" in got.error) == (409, True)
 
@@ -189,7 +133,7 @@ async def test_the_server_tells_what_it_is_and_has_done(s: Served) -> None:
 @answering()
 async def test_the_openapi_document_has_every_route_with_its_schemas(s: Served) -> None:
     document = (await s.ask("/openapi.json")).json
-    assert {"/judge", "/judge/batch", "/run", "/run_code", "/run_jupyter", "/submit"} <= document["paths"].keys()
+    assert {"/judge", "/run", "/run_code", "/run_jupyter", "/submit"} <= document["paths"].keys()
     schemas = document["components"]["schemas"]
     assert schemas["Problem"]["required"] == ["id", "kind", "cases"]
     assert schemas["JudgeRequest"]["required"] == ["problem", "program"]

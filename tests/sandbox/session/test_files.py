@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox.core.nouns import MIB, Limits
-from sandbox.session.files import Finished
+from sandbox.session.output import Finished
 from sandbox.session.sessions import Sessions
 
 LIMITS = Limits(cpu_s=10, wall_s=60, output_bytes=MIB)
