@@ -1,7 +1,7 @@
 """The command ``overlap``: signals, output, errors and exit codes; the commands themselves are in overlap/commands.
 
 Exit codes: 0 done, 2 bad input (one line, nothing lost), 1 the run failed (one line), 130 Ctrl-C, 143 SIGTERM,
-129 the terminal was closed.
+129 the terminal was closed. A signal is heard from the first moment on: what takes long to import is imported later.
 """
 
 from __future__ import annotations
@@ -14,12 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from types import FrameType
-
-from overlap.commands.flags import OneLineParser, unknown_words
-from overlap.commands.parsers import add_commands
-from overlap.core.errors import ConfigError, OverlapError, RunDirError, one_line
-from overlap.process.atomic import is_stdout
-from sandbox.core.checks import printable
 
 EXTRAS = (
     "a run needs the extras train and cpu, or train and cuda on GPUs: pip install 'overlap-rl[train,cpu]', or "
@@ -38,6 +32,8 @@ def _run(args: argparse.Namespace) -> int:
     """A command returns its exit code, or yields the lines of its output, and may return its exit code then. Where the
     output of another kind goes to stdout, the lines go to stderr.
     """
+    from overlap.process.atomic import is_stdout
+
     beside = any(is_stdout(getattr(args, name, None)) for name in ("out", "trace"))
     done = args.run_command(args)
     if isinstance(done, int):
@@ -53,7 +49,9 @@ def _run(args: argparse.Namespace) -> int:
 
 def ending_in_order(work: Callable[[], int]) -> int:
     """Do the work of a command; returns its exit code. What ended it early is printed in one line."""
+    from overlap.core.errors import ConfigError, OverlapError, one_line
     from overlap.process.interrupts import exit_code, handle_interrupts
+    from sandbox.core.checks import printable
 
     with handle_interrupts() as interrupts:
         try:
@@ -61,7 +59,8 @@ def ending_in_order(work: Callable[[], int]) -> int:
             interrupts.check()
             return code
         except OverlapError as error:
-            _print_error(_error_line(error))
+            kind = "bad input: " if isinstance(error, ConfigError) else "failed: "
+            _print_error(printable(kind + one_line(error)))  # a name or a value may hold a terminal's commands
             return error.exit_code
         except KeyboardInterrupt as interrupt:
             exec("")  # has the interpreter forget one that left an exec, as a dataclass's: `-m` would end by SIGINT
@@ -80,18 +79,20 @@ def ending_in_order(work: Callable[[], int]) -> int:
 
 
 def command(main: Callable[[], int] = main) -> int:
-    """As ``main``, for a process that exits afterwards: once the output is complete, signals are ignored."""
+    """As ``main``, for a process that exits afterwards: once the output is complete, signals are ignored. After one,
+    the exit waits for nothing that a library left behind, such as the upload of a tracker.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     from overlap.process.interrupts import SIGNALS
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # as stderr: a name may hold what the terminal cannot print_output
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name may hold what the terminal cannot print
     code = main()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    if code - 128 in SIGNALS:
+        os._exit(code)
     return code
 
 
@@ -106,9 +107,11 @@ def print_output(*lines: str, beside: bool = False) -> None:
     """The output of a command, on stdout, or ``beside`` it on stderr. Raises RunDirError if it cannot be written."""
     try:
         print(*lines, sep="\n", flush=True, file=sys.stderr if beside else None)
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        from overlap.core.errors import RunDirError
+
+        if isinstance(error, BrokenPipeError):
+            raise
         raise RunDirError(f"cannot write to stdout: {error.strerror or error}; redirect it to another place") from error
 
 
@@ -126,13 +129,11 @@ def _flush() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _error_line(error: OverlapError) -> str:
-    kind = "bad input: " if isinstance(error, ConfigError) else "failed: "
-    return printable(kind + one_line(error))  # a name or a value may hold a terminal's commands
-
-
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; overrides may be anywhere, also between and after options."""
+    from overlap.commands.flags import OneLineParser, unknown_words
+    from overlap.commands.parsers import add_commands
+
     parser = OneLineParser(
         prog="overlap",
         description="Reinforcement learning on code that overlaps sampling, judging and learning.",

@@ -205,7 +205,7 @@ def reward_task(
 
     Raises ConfigError, where the function fits no style or several among others.
     """
-    from overlap.config.options import section_from
+    from overlap.config.hints import section_from
 
     return RewardTask(function, train, heldout, section_from(RewardOptions, options, "reward_task"))
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from overlap import core
+from overlap.config.hints import section_from
 from overlap.config.import_path import import_named
-from overlap.config.options import section_from
 from overlap.config.rules import given_fields
 from overlap.core import LeftOut, Probe, Prompt, described_error, line_of, shortened
 from overlap.core.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all

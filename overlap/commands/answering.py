@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import get_args
 
 from overlap.commands.kept_answers import (
-    ChangedAnswer,
     ChosenAnswers,
     Comparison,
+    JudgedAgain,
     KeptAnswer,
     KeptAnswers,
     Outcome,
@@ -88,13 +88,12 @@ def rollout(
 
     Prints its progress on stderr, and may be called where :func:`overlap.train` may. Raises ConfigError, OverlapError.
     """
+    check_config_given(cfg)
     kept = None if answers is None else KeptAnswers(path_given("answers", answers, "runs/first"))
-    asked = PromptChoice(split, limit)
-    place = _Place(out, kept)
-    output: OpenConsole = partial(guest, stream=sys.stderr)
+    asked, output = PromptChoice(split, limit), partial(guest, stream=sys.stderr)
     if kept is not None:
-        return _judge_answers(cfg, task, asked, place, kept, output=output)
-    return _sample_answers(cfg, task, asked, place, output=output)
+        return _judge_answers(cfg, task, asked, _opened(out, kept), kept, output=output)
+    return _sample_answers(cfg, task, asked, _opened(out), output=output)
 
 
 def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout", limit: int | None = None) -> PassRate:
@@ -131,17 +130,14 @@ def evaluate(cfg: Config, task: Task | None = None, *, split: Split = "heldout",
 def rollout_command(args: argparse.Namespace) -> Iterator[str]:
     """Run ``overlap rollout``; yields what has changed where kept answers were judged again."""
     asked = PromptChoice(args.split, args.limit)
-    kept = None if args.answers is None else KeptAnswers(args.answers)
-    if kept is None:
+    if args.answers is None:
         cfg = load_config(args.config, args.overrides)
-    else:
-        options = ["data.options={}"] if args.reward else []  # those of the run belong to its own task
-        cfg = config_for(kept, args.config, [*options, *args.overrides])
-    place = _Place(args.out, kept)
-    if kept is None:
-        _sample_answers(cfg, None, asked, place, output=quiet)
-    else:
-        yield from str(_judge_answers(cfg, None, asked, place, kept, output=quiet)).splitlines()
+        _sample_answers(cfg, None, asked, _opened(args.out), output=quiet)
+        return
+    kept = KeptAnswers(args.answers)
+    options = ["data.options={}"] if args.reward else []  # those of the run belong to its own task
+    cfg = config_for(kept, args.config, [*options, *args.overrides])
+    yield from str(_judge_answers(cfg, None, asked, _opened(args.out, kept), kept, output=quiet)).splitlines()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,29 +169,19 @@ class PromptChoice:
         return prompts[: self.limit]
 
 
-class _Place:
-    """The file for scored answers, opened before anything is started; raises ConfigError."""
-
-    def __init__(self, out: str | Path | None, kept: KeptAnswers | None) -> None:
-        self._file, self._kept = None, kept
-        if out is None:
-            return
-        if kept is not None and Path(out).resolve() == kept.path.resolve():
-            raise ConfigError("--out", str(out), "has the answers that are judged: name another file")
-        self._file = OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
-
-    async def write(self, inputs: RunInputs, scored: Sequence[Scored], origins: Sequence[Origin]) -> None:
-        """Write the file, complete or not at all. Raises RunDirError."""
-        if self._file is not None:
-            whole = self._kept is None or self._kept.whole
-            await asyncio.to_thread(_write_rows, self._file, inputs, scored, origins, whole=whole)
+def _opened(out: str | Path | None, kept: KeptAnswers | None = None) -> OutFile | None:
+    """The file for scored answers, before anything is started; raises ConfigError."""
+    if out is None:
+        return None
+    if kept is not None and Path(out).resolve() == kept.path.resolve():
+        raise ConfigError("--out", str(out), "has the answers that are judged: name another file")
+    return OutFile(path_given("out", out, "answers.jsonl"), ours='"prompt_id": ')
 
 
 def _sample_answers(
-    cfg: Config, task: Task | None, asked: PromptChoice, place: _Place, *, output: OpenConsole
+    cfg: Config, task: Task | None, asked: PromptChoice, out: OutFile | None, *, output: OpenConsole
 ) -> ScoredAnswers:
     """As ``rollout`` without kept answers; ``output``: see ``run_training``."""
-    check_config_given(cfg)
     done = list[ScoredAnswers]()
 
     async def work(parts: ServingParts) -> None:
@@ -206,7 +192,9 @@ def _sample_answers(
         rate = PassRate(tallied(scored), samples, cfg.rollout.temperature, time.monotonic() - began)
         done.append(ScoredAnswers(tuple(scored), rate))
         parts.console.print(str(done[0]))
-        await place.write(parts.inputs, scored, [(asked.split or "heldout", 0)] * len(scored))
+        if out is not None:
+            origins = [(asked.split or "heldout", 0)] * len(scored)
+            await asyncio.to_thread(_write_rows, out, parts.inputs, scored, origins, whole=True)
 
     chosen = partial(asked.of, as_in_a_run=asked.split == "train")
     run_standalone(cfg, work, task=task, check=chosen, output=output)
@@ -214,24 +202,25 @@ def _sample_answers(
 
 
 def _judge_answers(
-    cfg: Config, task: Task | None, asked: PromptChoice, place: _Place, kept: KeptAnswers, *, output: OpenConsole
+    cfg: Config, task: Task | None, asked: PromptChoice, out: OutFile | None, kept: KeptAnswers, *, output: OpenConsole
 ) -> ScoredAnswers:
     """As ``rollout`` with kept answers."""
-    check_config_given(cfg)
     done, found = list[ScoredAnswers](), list[ChosenAnswers]()
 
     async def work(parts: ServingParts) -> None:
         began, chosen = time.monotonic(), found[0]
 
         async def answer(one: KeptAnswer) -> Trajectory:
-            return chosen.before[one].trajectory
+            return one.scored.trajectory
 
         scored = dict(zip(chosen.judged, await _scored(parts, answer, chosen.judged), strict=True))
-        changes = tuple(ChangedAnswer(one, Outcome.of(after)) for one, after in scored.items())
+        changes = tuple(JudgedAgain(one, Outcome.of(after)) for one, after in scored.items())
         rate = PassRate(tallied(scored.values()), seconds=time.monotonic() - began)
-        samples = tuple(scored.get(one, before) for one, before in chosen.before.items())
+        samples = tuple(scored.get(one, one.scored) for one in chosen.all)
         done.append(ScoredAnswers(samples, rate, Comparison(kept.path, changes, chosen.left_out)))
-        await place.write(parts.inputs, samples, [(one.key[0], one.step) for one in chosen.before])
+        if out is not None:
+            origins = [(one.values["split"], one.values["step"]) for one in chosen.all]
+            await asyncio.to_thread(_write_rows, out, parts.inputs, samples, origins, whole=kept.whole)
 
     def check(inputs: RunInputs) -> None:
         found.append(kept.chosen(inputs, asked.split, asked.limit))

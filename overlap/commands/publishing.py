@@ -29,11 +29,14 @@ _TEMPLATE = """\
 {{ card_data }}
 ---
 
-# {{ name }}
+# {{ repo.split("/")[1] }}
 
-`{{ policy }}` after {{ step }} of {{ steps }} steps of reinforcement learning with verifiable rewards: programs are
-judged by running them. Trained with overlap-rl\
-{% if seconds %} in {{ "%.2f" | format(seconds / 3600) }} hours on {{ hardware }} ({{ versions }}){% endif %}; \
+`{{ public(config.model.policy) }}` after {{ step }} of {{ config.run.steps }} steps of reinforcement learning with
+verifiable rewards: programs are judged by running them. Trained with overlap-rl\
+{% if summary.seconds %} in {{ "%.2f" | format(summary.seconds / 3600) }} hours on \
+{{ summary.hardware.gpus | join(", ") or summary.hardware.cores ~ " CPU cores" }} \
+({% for name in ("torch", "vllm", "transformers") if name in summary.versions -%}
+{{ name }} {{ summary.versions[name] }}{{ ", " if not loop.last }}{% endfor %}){% endif %}; \
 the policy version is {{ version }}.
 {% if points %}
 ## Evaluation
@@ -55,9 +58,9 @@ Held-out problems, with 95 % confidence intervals.
 
 | | |
 |---|---|
-| task | `{{ task }}` |
-{% for split, source, count in data -%}
-| {{ split }} | `{{ source }}`{{ ", %d prompts" | format(count) if count }} |
+| task | `{{ config.data.task }}` |
+{% for split in ("train", "heldout") -%}
+| {{ split }} | `{{ public(config.data[split]) or "the task's own" }}`, {{ summary.prompts[split] or "?" }} prompts |
 {% endfor %}
 ## Settings
 
@@ -93,7 +96,9 @@ class HubRepo:
             self._api.whoami()
             self._api.create_repo(name, private=private or None, exist_ok=True)
         except Exception as error:  # whatever the hub's client raises
-            raise ConfigError(FIELD, name, _refusal(error, name, self._api.endpoint)) from error
+            way_out = "log in (`hf auth login`, or HF_TOKEN) as one who may write there, or export without --push and "
+            way_out += f"later `hf upload {name} FOLDER`"
+            raise ConfigError(FIELD, name, f"{self._api.endpoint} refuses it ({_reason(error)}): {way_out}") from error
 
     def push(self, folder: Path, step: int, version: int) -> str:
         """Write the model card into ``folder`` and upload all of it; returns the address of the repository. Raises
@@ -119,38 +124,27 @@ def write_model_card(folder: Path, run: RunData, step: int, version: int, repo: 
     curve = RunFile.PICTURE.of(run.path)
     if curve.is_file():
         shutil.copyfile(curve, folder / CURVE)
-    summary, config = run.summary or {}, run.config
-    hardware, versions = summary.get("hardware") or {}, summary.get("versions") or {}
-    prompts = summary.get("prompts") or {}
+    config = run.config
     policy, source = str(config["model"]["policy"]), str(config["data"].get("train") or "")
-    tags = ["overlap-rl", "reinforcement-learning", "code"]
     head = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=tags,
+        tags=["overlap-rl", "reinforcement-learning", "code"],
         base_model=policy if _is_hub_id(policy) else None,
         datasets=[source] if _is_hub_id(source) else None,
     )
-    splits = ("train", "heldout")
     card = ModelCard.from_template(
         head,
         template_str=_TEMPLATE,
         repo=repo,
-        name=repo.partition("/")[2],
-        policy=_public(policy),
         step=step,
-        steps=config["run"]["steps"],
         version=version,
-        seconds=summary.get("seconds"),
-        hardware=", ".join(hardware.get("gpus") or ()) or f"{hardware.get('cores', '?')} CPU cores",
-        versions=", ".join(
-            f"{name} {versions[name]}" for name in ("torch", "vllm", "transformers") if name in versions
-        ),
+        config=config,
+        summary={"hardware": {}, "prompts": {}, "versions": {}} | (run.summary or {}),
         points=run.evaluations,
         curve=CURVE if curve.is_file() else "",
-        task=config["data"]["task"],
-        data=[(split, _public(config["data"].get(split) or "the task's own"), prompts.get(split)) for split in splits],
         settings=yaml.safe_dump(_changed(config), sort_keys=False, allow_unicode=True),
+        public=_public,
     )
     card.save(folder / "README.md")
 
@@ -174,21 +168,6 @@ def _is_hub_id(text: str) -> bool:
 def _public(value: Any) -> Any:
     """A path by its name alone: its folder on this machine is private."""
     return Path(value).name if isinstance(value, str) and value.startswith(("/", "~", ".")) else value
-
-
-def _refusal(error: Exception, name: str, endpoint: str) -> str:
-    """The way out where the hub could not be asked, or does not let this machine write."""
-    from huggingface_hub.errors import LocalTokenNotFoundError, OfflineModeIsEnabled
-
-    if isinstance(error, LocalTokenNotFoundError):
-        return "there is no token for the hub: `hf auth login`, or set HF_TOKEN"
-    if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set: unset it to upload"
-    if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403):
-        other = "`hf auth login`, or set HF_TOKEN; or use a name of yours"
-        return f"the hub does not let this token write there ({_reason(error)}): {other}"
-    way_out = f"export without --push, and later `hf upload {name} FOLDER`"
-    return f"the hub at {endpoint} cannot be reached ({_reason(error)}): {way_out}"
 
 
 def _reason(error: Exception) -> str:

@@ -1,14 +1,20 @@
-"""Work with an engine and a verifier but no learner: what ``rollout``, ``filter`` and evaluations share."""
+"""Work with an engine and a verifier but no learner: what ``rollout``, ``filter`` and evaluations share; and ``overlap
+filter``, which measures pass@k of every problem and keeps those with a mixed outcome.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from overlap.config.fields import Config
+from overlap.config.load import load_config
 from overlap.core import Generator, Task, Verifier
+from overlap.core.errors import ConfigError
+from overlap.evaluation.filter import SplitBounds, filter_problems
 from overlap.placement.memory import MemoryNeed
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.seats import place_here
@@ -17,6 +23,8 @@ from overlap.placement.table import memory_lines
 from overlap.process.interrupts import handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.logs import Console, OpenConsole, quiet
+from overlap.record.out_file import OutFile
+from overlap.record.progress import Progress
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory
 from overlap.run.plan import episode_lines, left_out_lines, seats_lines
@@ -89,3 +97,31 @@ def place_engines(inputs: RunInputs) -> tuple[RunPlacement, PlannedRun, tuple[Me
     """Seats for a run's engines without a learner, and what they need. Raises ConfigError where they cannot fit."""
     asked, placed = PlannedRun(inputs.cfg, read_shape(inputs.policy)), seat(inputs.cfg, learner=False)
     return placed, asked, placed.check(asked)
+
+
+def filter_command(args: argparse.Namespace) -> int:
+    """Measure pass@k of every training prompt and write a split file. Returns the exit code."""
+    bounds = SplitBounds(args.low, args.high, args.train, args.heldout)
+    cfg, samples, out = load_config(args.config, args.overrides), args.samples, OutFile(args.out, ours='"split": ')
+    if not cfg.data.train:
+        raise ConfigError("data.train", cfg.data.train, "name the problem file (or hub id) to filter")
+
+    async def work(parts: ServingParts) -> None:
+        prompts = (*parts.inputs.train, *parts.inputs.heldout)
+        with Progress(parts.console, len(prompts) * samples) as progress:
+            report = await filter_problems(
+                parts.generator,
+                parts.verifier,
+                prompts,
+                out=out,
+                source=cfg.data.train,
+                samples=samples,
+                bounds=bounds,
+                progress=lambda done, of: progress.live(f"scored {done}/{of}"),
+                stall_s=cfg.run.stall_s,
+            )
+        counts = ", ".join(f"{count} {split or 'unscored'}" for split, count in sorted(report.counts.items()))
+        parts.console.print(f"{report.histogram()}\n{report.rate}; {counts}; written to {out}")
+
+    run_standalone(cfg, work)
+    return 0

@@ -19,7 +19,7 @@ def init_command(args: argparse.Namespace) -> Iterator[str]:
     """Write the folder; yield what is in it, and the next commands."""
     folder = path_given(_FIELD, args.folder, "my-task")
     made = copy_starter(folder)
-    inside = shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
+    inside = shlex.quote(str(folder))
     yield f"{folder}: {', '.join(made)}"
     yield f"its test:  cd {inside} && python -m pytest -q test_my_task.py"
     yield f"training:  cd {inside} && overlap train --config config.yaml"
@@ -36,9 +36,7 @@ def copy_starter(folder: Path) -> list[str]:
             for name in names:
                 with (folder / name).open("x", encoding="utf-8") as file:
                     file.write((STARTER / name).read_text(encoding="utf-8"))
-    except FileExistsError as error:
-        raise ConfigError(_FIELD, str(folder), "is a file: name a new folder") from error
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         way_out = f"cannot be written ({error_reason(error)}): name a folder elsewhere"
         raise ConfigError(_FIELD, str(folder), way_out) from error
     if used:

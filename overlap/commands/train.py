@@ -12,6 +12,7 @@ from overlap.config.fields import Config
 from overlap.config.load import last_override, load_config
 from overlap.core.errors import ConfigError
 from overlap.core.json_types import to_json_types
+from overlap.hooks.checks import named_callbacks, named_trackers
 from overlap.placement.fit import check_fit
 from overlap.placement.memory import memory_plan
 from overlap.placement.table import memory_lines
@@ -92,7 +93,7 @@ def dry_run(
     lines are a YAML file, with the plan in its comments.
     """
     check_place(cfg, resume=resume)
-    training.named_hooks(cfg)
+    named_callbacks(cfg), named_trackers(cfg)
     with scratch_directory() as (scratch, _):
         inputs = prepare(cfg, None, scratch)
     placed = seat(cfg, engine=not rollouts)

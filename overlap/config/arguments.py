@@ -24,10 +24,7 @@ def path_given(name: str, value: object, example: str) -> Path:
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     if not isinstance(path, str) or not path:
         raise ConfigError(name, value, f"give a path, as in {example!r}")
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise ConfigError(name, path, f"is no usable path ({error}); name another one") from error
+    return Path(os.path.expanduser(path))
 
 
 def check_count_given(name: str, value: object, otherwise: str) -> None:

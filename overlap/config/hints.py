@@ -7,12 +7,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_type_hints
+from dataclasses import fields
+from typing import Any, TypeVar, get_type_hints
 
 from overlap.config.fields import Config
 from overlap.config.foreign import meaning
-from overlap.config.rules import field_infos
-from overlap.core.errors import ConfigError
+from overlap.config.rules import field_infos, from_values
+from overlap.core.errors import ConfigError, raise_all
+
+T = TypeVar("T")
 
 
 def wrong_names(tree: Mapping[str, Any]) -> Iterator[ConfigError]:
@@ -71,3 +74,14 @@ def near_name(name: str, full: Mapping[str, str], section: str = "") -> str:
 def sections() -> dict[str, list[str]]:
     """The names of all fields, by section."""
     return {name: list(field_infos(kind)) for name, kind in get_type_hints(Config).items()}
+
+
+def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
+    """A dataclass of options, those of a task or a reward function, from their values. Raises ConfigError for a name
+    that is none of its fields, and for a value of the wrong type or out of bounds. ``name`` is what the fields' names
+    begin with.
+    """
+    known = {f.name: f"{name}.{f.name}" for f in fields(kind)}  # type: ignore[arg-type]
+    unknown = {key: f"is not a field; {near_name(key, known, name)}" for key in values if key not in known}
+    raise_all([ConfigError(f"{name}.{key}", values[key], hint) for key, hint in unknown.items()])
+    return from_values(kind, values, name)

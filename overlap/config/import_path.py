@@ -24,9 +24,9 @@ def import_named(field: str, path: str, *, kind: str, example: str) -> Any:
         sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(name)
-    except OverlapError:
-        raise
     except Exception as error:  # whatever the user's module raises
+        if isinstance(error, OverlapError):
+            raise
         reason = f"importing {name} raised {type(error).__name__}: {one_line(error)}"
         raise ConfigError(field, path, f"{reason}; name a module that Python finds and can import") from error
     found = getattr(module, attribute, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from overlap.config.yaml_file import HISTORY, read_yaml
 from overlap.core.errors import ConfigError, one_line, raise_all
 
 EXTENDS = "extends"
-NAMED = 500
-"""Wrong names that one error lists."""
 
 
 def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides: Overrides = ()) -> Config:
@@ -67,7 +64,7 @@ def config_from_dict(tree: Mapping[str, Any], wrong: Sequence[ConfigError] = ())
     wrong names, with what is ``wrong`` already, else for all wrong values.
     """
     tree = {name: values for name, values in tree.items() if name != HISTORY and values is not None}
-    raise_all([*wrong, *islice(wrong_names(tree), NAMED)])
+    raise_all([*wrong, *wrong_names(tree)])
     return Config(**{name: _plain(values) for name, values in tree.items()})
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import wraps
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BeforeValidator, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError, create_model
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -72,12 +73,19 @@ def config_section(kind: type[T]) -> type[T]:
 def _refusing(made: Any, checked: Any, name: str) -> Any:
     @wraps(checked)
     def init(self: Any, *args: Any, **values: Any) -> None:
-        try:
+        with _naming_fields(made, name):
             checked(self, *args, **values)
-        except ValidationError as error:
-            raise_all(config_errors(error, made, name))
 
     return init
+
+
+@contextmanager
+def _naming_fields(kind: type, name: str) -> Iterator[None]:
+    """Raise what pydantic refuses of a ``kind`` as one ConfigError."""
+    try:
+        yield
+    except ValidationError as error:
+        raise_all(config_errors(error, kind, name))
 
 
 def from_values(kind: type[T], values: Mapping[str, Any], name: str) -> T:
@@ -86,15 +94,9 @@ def from_values(kind: type[T], values: Mapping[str, Any], name: str) -> T:
     """
     hints = get_type_hints(kind, include_extras=True)
     known: dict[str, Any] = {f.name: (hints[f.name], _default(f)) for f in fields(kind)}  # type: ignore[arg-type]
-    try:
-        checked = create_model(kind.__name__, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **known)
-    except PydanticSchemaGenerationError as error:
-        raise ConfigError(name, kind.__qualname__, f"has a field of a type that no YAML value has: {error}") from error
-    try:
+    checked = create_model(kind.__name__, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **known)
+    with _naming_fields(checked, name):
         found = checked(**values)
-    except ValidationError as error:
-        raise_all(config_errors(error, checked, name))
-        raise
     return kind(**{field: getattr(found, field) for field in known})
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,7 +106,8 @@ class Wandb:
 
     def _own_arguments(self, files: Path, id: str) -> dict[str, Any]:
         less_s = END_S * 0.8  # after that time the interpreter can exit, too
-        settings = self._module.Settings(console="off", silent=True, reinit="create_new", finish_timeout=less_s)
+        within = {"init_timeout": less_s, "finish_timeout": less_s}
+        settings = self._module.Settings(console="off", silent=True, reinit="create_new", **within)
         return {"id": id, "dir": os.environ.get("WANDB_DIR") or str(files), "settings": settings}
 
 
@@ -129,7 +129,7 @@ class Trackio(Wandb):
 def _run_id(files: Path) -> str:
     """The id that a run has at its trackers, the same whenever it is resumed."""
     kept = files / "run.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    if kept.exists():
         return str(json.loads(kept.read_text(encoding="utf-8"))["id"])
     made = secrets.token_hex(4)
     files.mkdir(exist_ok=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -121,7 +120,7 @@ class CallbackThread:
             if (method := hook.methods.get(name)) is None:
                 continue
             called = self._now = f"{hook.name}.{name}"
-            began, process = monotonic(), os.getpid()
+            began = monotonic()
             try:
                 returned = method(self._run, event)
                 if inspect.iscoroutine(returned):
@@ -129,12 +128,10 @@ class CallbackThread:
             except BaseException as error:  # whatever the user's code raises; SystemExit must not end the thread
                 raise CallbackError(f"callback {called} {described_error(error)}{_at(event)}") from error
             finally:
-                if os.getpid() != process:  # a child that the callback forked: this thread alone
-                    os._exit(1)
                 self._count(hook, called, monotonic() - began, event)
             try:
                 asked += [(called, action) for action in actions_of(returned)]
-            except (TypeError, RecursionError) as error:
+            except TypeError as error:
                 raise CallbackError(f"callback {called}: {error}{_at(event)}") from error
         return asked
 

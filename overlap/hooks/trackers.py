@@ -1,8 +1,8 @@
 """Trackers show a run elsewhere: callbacks, each in a thread of its own, that no step waits for.
 
-    RunEvents.tell ──▶ queue of 1,000 events ──▶ thread: on_run_start, on_evaluate, on_step, ..., on_run_end
+    RunEvents.tell ──▶ queue ──▶ thread: on_run_start, on_evaluate, on_step, ..., on_run_end
 
-A call that raises is lost and counted, as is what finds the queue full. One that hangs costs its thread, a daemon.
+A call that raises is lost and counted. One that hangs costs its thread, a daemon.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from overlap.hooks.thread import Asked, CallbackThread
 from overlap.record.run_files import RunFile
 from overlap.record.write_failures import WriteFailures
 
-QUEUE = 1_000
-"""Events that wait for a tracker; one has some 100 numbers."""
-END_S = 30.0
-"""Time for all trackers to finish, s."""
+END_S, INTERRUPTED_S = 30.0, 3.0
+"""Time for all trackers to finish, and after Ctrl-C, s."""
 SAMPLES_EVERY, SAMPLES, TEXT = 10, 4, 4_000
 """Steps between samples, samples of one step or evaluation, and characters of each text."""
 
@@ -49,19 +47,17 @@ class Trackers:
         """Have the trackers called with what they need of ``event``: finite numbers, each once, and a few samples."""
         for feed in self._feeds:
             self._report(feed)
-            if len(feed.calls) < QUEUE:
-                feed.calls.append(feed.thread.send(_thinned(event)))
-            else:
-                self._failures.add(feed.name, f"it has not taken {QUEUE} events before")
+            feed.calls.append(feed.thread.send(_thinned(event)))
 
-    def close(self) -> None:
+    def close(self, *, interrupted: bool = False) -> None:
         """Wait until all events have arrived, at most ``END_S``; what has not arrived then is lost."""
-        wait([call for feed in self._feeds for call in feed.calls], END_S)
+        limit_s = INTERRUPTED_S if interrupted else END_S
+        wait([call for feed in self._feeds for call in feed.calls], limit_s)
         for feed in self._feeds:
             self._report(feed)
             for call in feed.calls:
                 call.cancel()
-                self._failures.add(feed.name, f"it did not finish within {END_S:g} s")
+                self._failures.add(feed.name, f"it did not finish within {limit_s:g} s")
             feed.thread.close()
 
     def _report(self, feed: _Feed) -> None:

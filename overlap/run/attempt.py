@@ -14,7 +14,6 @@ from overlap.core.aio import race
 from overlap.core.clock import now
 from overlap.core.errors import LearnerDiedError
 from overlap.evaluation.history import EvaluationHistory, Evaluator
-from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Components
 from overlap.pipeline.loop import Position, overlapped
 from overlap.pipeline.prompts import PromptStream
@@ -24,12 +23,11 @@ from overlap.record.progress import Progress, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.resume import Resumed
 from overlap.record.sample_writer import SampleWriter
-from overlap.run.checkpoints import CheckpointWriter
 from overlap.run.kept_rollouts import UnpublishedLearner
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
 from overlap.run.run_events import RunEvents
-from overlap.run.run_setup import RunSetup
+from overlap.run.run_inputs import RunSetup
 from overlap.run.save_policy import PolicySaver
 from overlap.run.step_log import StepLog
 
@@ -83,47 +81,40 @@ class Attempt:
 
     async def start(self, stopped: str) -> None:
         """Open the recorder and start the parts; a stop raises StoppedError with ``stopped``."""
-        setup, cfg, at = self._setup, self._setup.inputs.cfg, self._begins.state
+        setup, memory, at = self._setup, self._memory, self._begins.state
+        run, inputs, cfg = setup.run, setup.inputs, setup.inputs.cfg
         recorder = self.recorder = Recorder(
-            setup.run,
+            run,
             self.progress,
-            self._sample_writer(),
+            SampleWriter(
+                run,
+                setup.text_of,
+                lambda prompt, answer: inputs.task.program(prompt, answer),
+                cfg.run.samples,
+                critic=cfg.learn.advantage == "gae",
+                data=setup.data,
+            ),
             earlier=self._begins.rows,
             traced=(at.trace_offset, at.trace_end_us),
             max_staleness=cfg.rollout.max_staleness,
         )
         self._stack.callback(recorder.close)
-        self._stack.callback(self._memory.policy.clean_up)
+        self._stack.callback(memory.policy.clean_up)
         self.progress.phase(f"starting {'engine, learner and verifier' if setup.rollouts is None else 'the learner'}")
         self._components = await setup.control.unless_stopped(self._open(recorder), stopped)
-        memory, learner = self._memory, self.parts.learner
-        saves = CheckpointWriter(setup, learner, recorder, self.prompts, memory.history, memory.seconds)
-        self.steps = StepLog(setup, self.at, recorder, self.prompts, self._evaluator(recorder), memory.events, saves)
-
-    def _evaluator(self, recorder: Recorder) -> Evaluator:
-        inputs, run = self._setup.inputs, self._setup.run
-        return Evaluator(
-            inputs.cfg,
+        evaluator = Evaluator(
+            cfg,
             inputs.heldout,
             (self.parts.generator, self.parts.verifier),  # uncounted: samples of evaluations are no part of a step
             self.save_policy,
             run.best,
             self.progress,
-            self._memory.history,
+            memory.history,
             run.failures.add,
             recorder.evaluation,
         )
-
-    def _sample_writer(self) -> SampleWriter:
-        setup, cfg, task = self._setup, self._setup.inputs.cfg, self._setup.inputs.task
-        return SampleWriter(
-            setup.run,
-            setup.text_of,
-            lambda prompt, answer: task.program(prompt, answer),
-            cfg.run.samples,
-            critic=cfg.learn.advantage == "gae",
-            data=setup.data,
-        )
+        parts = recorder, self.prompts, evaluator, memory.events, self.parts.learner
+        self.steps = StepLog(setup, self.at, *parts, memory.seconds)
 
     async def _open(self, recorder: Recorder) -> Components:
         """Make the parts, start them concurrently, and make sure that all are closed. Returns what the loop uses."""
@@ -188,11 +179,8 @@ class Attempt:
             on_ready,
             steps.on_weights,
             setup.control.loop_control,
-            self._on_stall,
+            lambda pending, given_up: setup.console.print(stall_line(pending, setup.inputs.cfg.run.stall_s, given_up)),
         )
         self.progress.phase("saving the policy")
         await self._memory.policy.save()
         await steps.end()
-
-    def _on_stall(self, pending: list[Pending], given_up: bool) -> None:
-        self._setup.console.print(stall_line(pending, self._setup.inputs.cfg.run.stall_s, given_up))

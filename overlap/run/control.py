@@ -30,10 +30,12 @@ Command = Literal["pause", "resume", "drain", "save", "status", "stop"]
 COMMANDS: tuple[Command, ...] = get_args(Command)
 Phase = Literal["preparing", "starting", "restarting", "running", "ending", "ended"]
 Answer = dict[str, Any]
-"""``done``, the effect of a command; or ``error``, why it is refused; or a ``RunStatus``."""
+"""``done``, the effect of a command; or a ``RunStatus``."""
 
 
-class _StatusAlways(TypedDict):
+class RunStatus(TypedDict, total=False):
+    """Activity and position of a run; while it takes steps, with the figures of its loop (``LoopState``)."""
+
     state: str
     """"preparing", "starting", "running", "pausing", "paused", "draining", "stopping", "restarting: 1 of 2",
     "finishing", "ending" or "ended"."""
@@ -54,19 +56,6 @@ class _StatusAlways(TypedDict):
     paused: bool
     draining: bool
     saving: bool
-
-
-class WaitingSample(TypedDict):
-    """A sample that has no result yet (``overlap.pipeline.flow.Pending``)."""
-
-    id: str
-    stage: str
-    age_s: float
-
-
-class RunStatus(_StatusAlways, total=False):
-    """Activity and position of a run; while it takes steps, with the figures of its loop (``LoopState``)."""
-
     exit: str
     """The end of the run, once it has ended: as in its summary, or the error."""
     generating: int
@@ -80,8 +69,8 @@ class RunStatus(_StatusAlways, total=False):
     submitted: int
     scored: int
     failed: int
-    oldest: list[WaitingSample]
-    """The samples that have been in the loop for longest."""
+    oldest: list[dict[str, Any]]
+    """The samples that have been in the loop for longest (``overlap.pipeline.flow.Pending``)."""
 
 
 ANSWER_S = 5.0
@@ -126,19 +115,19 @@ class RunControl:
         Like ``resume``, ``drain``, ``save`` and ``status`` it raises OverlapError when the run is about to end, or does
         not answer in time.
         """
-        self._request("pause")
+        self.request("pause")
 
     def resume(self) -> None:
         """Continue after a pause."""
-        self._request("resume")
+        self.request("resume")
 
     def drain(self) -> None:
         """Admit no further prompts; the run ends when all complete steps are learned."""
-        self._request("drain")
+        self.request("drain")
 
     def save(self) -> None:
         """Write a checkpoint between two steps; immediately, if the run is paused."""
-        self._request("save")
+        self.request("save")
 
     def stop(self) -> None:
         """End the run as Ctrl-C does: the policy is saved. Raises nothing; no effect on a run that has ended."""
@@ -146,12 +135,7 @@ class RunControl:
 
     def status(self) -> RunStatus:
         """Return the run's activity (``state``), its position, and how full it is."""
-        return cast(RunStatus, self._request("status"))
-
-    @property
-    def phase(self) -> Phase:
-        """Activity of the run, whatever command is pending."""
-        return self._phase
+        return cast(RunStatus, self.request("status"))
 
     @property
     def state(self) -> str:
@@ -181,6 +165,15 @@ class RunControl:
             else:
                 self._loop.call_soon_threadsafe(work)
         return answer
+
+    def request(self, asked: object) -> Answer:
+        """Obey a command; returns the answer. Raises OverlapError for one that is refused, or not obeyed in time."""
+        answer = self.ask(asked)
+        wait([answer], ANSWER_S)
+        if answer.cancel():
+            why = f"was too busy to obey {asked!r} within {ANSWER_S:g} s and has dropped it: try again"
+            raise OverlapError(f"the run {why}")
+        return answer.result()
 
     def expect(self, run: str, steps: int, at: Resumed = BEGINNING) -> None:
         """Set the status until the session is up; the run calls this. ``at`` is the point at which the run begins."""
@@ -245,54 +238,34 @@ class RunControl:
             if self.loop_control.saves:
                 report_line("the run ended before it wrote the checkpoint that was requested")
 
-    def _request(self, command: Command) -> Answer:
-        asked = self.ask(command)
-        wait([asked], ANSWER_S)
-        if asked.cancel():
-            raise OverlapError(busy(command))
-        answer = asked.result()
-        if "error" in answer:
-            raise OverlapError(str(answer["error"]))
-        return answer
-
     def _answer(self, asked: object) -> Answer:
         if asked not in COMMANDS:
-            return {"error": f"{asked!r} is not a command: use {', '.join(COMMANDS)}"}
-        if asked == "status":
-            return {"state": self.state, **self._session_status(), **self.loop_control.status()}
-        return self._obey(cast(Command, asked))
-
-    def _obey(self, command: Command) -> Answer:
-        state, loop = self.state, self.loop_control
+            raise OverlapError(f"{asked!r} is not a command: use {', '.join(COMMANDS)}")
+        command, state, loop = asked, self.state, self.loop_control
+        if command == "status":
+            return {"state": state, **self._session_status(), **loop.status()}
         if command == "stop" and state in ("stopping", "ending", "ended"):
             return {"done": f"nothing to do: the run {_is(state)}"}
         if command != "stop" and state in _LAST:
-            return {"error": f"{command} comes too late: the run {_is(state)}"}
+            raise OverlapError(f"{command} comes too late: the run {_is(state)}")
         paused = loop.paused
         if command == "resume" and loop.draining and not paused:
-            return {"error": "resume comes too late: the run is draining, and ends when all complete steps are learned"}
+            why = "the run is draining, and ends when all complete steps are learned"
+            raise OverlapError(f"resume comes too late: {why}")
         up = self._phase == "running"
         needless = {"pause": up and paused, "resume": not paused, "drain": up and loop.draining and not paused}
         if needless.get(command):
             return {"done": f"nothing to do: the run {_is(state)}"}
         if command == "stop":
-            self._end()
+            self.stopped = True
+            if self._stop is not None and self._loop is not None:
+                self._stop.set()
         else:
             getattr(loop, command)()
         if not up:
             return {"done": f"the run {_is(state)}: {_WHEN_IT_RUNS[command]}"}
         lost = "; the requested checkpoint is not written" if command == "stop" and loop.saves else ""
         return {"done": _DONE[command] + lost}
-
-    def _end(self) -> None:
-        self.stopped = True
-        if self._stop is not None and self._loop is not None:
-            self._stop.set()
-
-
-def busy(command: object) -> str:
-    """The error of a run that did not obey in time."""
-    return f"the run was too busy to obey {command!r} within {ANSWER_S:g} s and has dropped it: try again"
 
 
 def _is(state: str) -> str:

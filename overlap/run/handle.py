@@ -18,7 +18,8 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from functools import cache, partial
 from types import TracebackType
 from typing import Any, TextIO
@@ -44,44 +45,24 @@ class Run(RunControl):
     that is left by an exception stops it in order.
     """
 
-    def __init__(
-        self,
-        cfg: Config,
-        task: Task | None,
-        *,
-        resume: bool,
-        with_changes: bool,
-        console: TextIO | None,
-        callbacks: Sequence[Any] = (),
-    ) -> None:
+    def __init__(self, cfg: Config, train: Callable[..., RunSummary]) -> None:
+        """``train`` gets this as its ``control``."""
         super().__init__()
         self.expect(cfg.run.dir, cfg.run.steps)
-        self._figures: RunSummary | None = None
-        self._error: BaseException | None = None
+        self._ended: Future[RunSummary] = Future()
         self._begun = threading.Event()
-        self._over = threading.Event()  # not the thread's end: a Ctrl-C in Thread.join makes a living one pass for dead
         self._seen = False
         self._name = cfg.run.dir
-        output = partial(guest, stream=console)
 
         def work() -> None:
             self._begun.set()
             try:
-                self._figures = run_training(
-                    cfg,
-                    task,
-                    resume=resume,
-                    with_changes=with_changes,
-                    control=self,
-                    output=output,
-                    callbacks=callbacks,
-                )
-                self.end(exit=self._figures["exit"])
+                figures = train(control=self)
+                self.end(exit=figures["exit"])
+                self._ended.set_result(figures)
             except BaseException as error:  # it is raised where a caller waits
-                self._error = error
                 self.end(exit=reason_of(error))
-            finally:
-                self._over.set()
+                self._ended.set_exception(error)
 
         _hook()  # first: a program must not exit before the run, which could start no thread after that
         _RUNS.add(self)
@@ -99,7 +80,7 @@ class Run(RunControl):
     @property
     def done(self) -> bool:
         """True when the run has ended."""
-        return self._over.is_set()
+        return self._ended.done()
 
     def wait(self, timeout: float | None = None) -> RunSummary:
         """Wait until the run has ended; returns its summary. Raises what ``train`` raises, or TimeoutError after
@@ -116,21 +97,22 @@ class Run(RunControl):
             raise TimeoutError(f"the run has not ended within {timeout:g} s")
         self._seen = True
         _RUNS.discard(self)
-        if self._error is not None:
-            raise self._error
-        assert self._figures is not None
-        return self._figures
+        return self._ended.result()
 
     def _await_end(self, timeout: float | None = None) -> None:
         """Wait a little at a time: a Ctrl-C at the moment when a wait begins is noticed only after that wait."""
         until = math.inf if timeout is None else time.monotonic() + timeout
-        while not self._over.wait(min(LOOK_S, until - time.monotonic())) and time.monotonic() < until:
-            pass
+        while not self.done and (left := until - time.monotonic()) > 0:
+            wait([self._ended], min(LOOK_S, left))
+
+    @property
+    def _stopped(self) -> bool:
+        return isinstance(self._ended.exception(), StoppedError)
 
     def _stop_and_wait(self) -> None:
         self.stop()
         self._await_end()
-        self._seen = self._seen or isinstance(self._error, StoppedError)
+        self._seen = self._seen or self._stopped
 
     def __enter__(self) -> Run:
         return self
@@ -148,9 +130,10 @@ class Run(RunControl):
         if not self._begun.wait(BEGIN_S):
             return
         self._await_end()
-        if self._error is not None and not self._seen and not isinstance(self._error, StoppedError):
+        error = self._ended.exception()
+        if error is not None and not (self._seen or self._stopped):
             self._seen = True
-            line = one_line(f"{type(self._error).__name__}: {self._error}")
+            line = one_line(f"{type(error).__name__}: {error}")
             with contextlib.suppress(OSError, ValueError, AttributeError):  # the terminal has gone
                 print(f"overlap: the run in {self._name} failed: {line}", file=sys.stderr)
 
@@ -198,5 +181,5 @@ def start(
     check_run_given(cfg, resume)
     if console is not None and not hasattr(console, "write"):
         raise ConfigError("console", console, "give a stream such as sys.stderr, or an open text file, or None")
-    hooked = check_callbacks(callbacks)
-    return Run(cfg, task, resume=resume, with_changes=with_changes, console=console, callbacks=hooked)
+    options: dict[str, Any] = {"resume": resume, "with_changes": with_changes, "output": partial(guest, stream=console)}
+    return Run(cfg, partial(run_training, cfg, task, **options, callbacks=check_callbacks(callbacks)))

@@ -30,15 +30,12 @@ class Component(Protocol):
     async def close(self) -> None: ...
 
 
-Waits = Mapping[str, Callable[[], Awaitable[None]]]
-
-
 async def open_components(
     components: Mapping[str, Component],
     stack: AsyncExitStack,
     reaper: Reaper,
     report_line: Callable[[str], None],
-    waits: Waits = MappingProxyType({}),
+    waits: Mapping[str, Callable[[], Awaitable[None]]] = MappingProxyType({}),
 ) -> None:
     """Start ``components``, by the names that messages call them; have ``stack`` close them and ``reaper`` watch them.
     ``waits``: what has to be done before the component of that name starts.
@@ -82,7 +79,7 @@ def gc_frozen() -> Iterator[None]:
             gc.unfreeze()
 
 
-async def _start(components: Mapping[str, Component], waits: Waits) -> None:
+async def _start(components: Mapping[str, Component], waits: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
     """Start all; the death of one while another still starts is raised at once."""
     left, watchers = len(components), list[asyncio.Task[None]]()
 
@@ -92,9 +89,9 @@ async def _start(components: Mapping[str, Component], waits: Waits) -> None:
             if name in waits:
                 await waits[name]()
             await component.start()
-        except OverlapError:
-            raise
         except OSError as error:  # out of processes, descriptors or space
+            if isinstance(error, OverlapError):
+                raise
             where = f"{error.filename}: " if error.filename else ""
             way_out = "free memory, disk space or processes, and start again"
             raise OverlapError(f"the {name} cannot be started ({where}{error.strerror or error}); {way_out}") from error
@@ -113,7 +110,7 @@ async def _close(name: str, close: Callable[[], Awaitable[None]], report_line: C
     try:
         async with asyncio.timeout(CLOSE_S):
             await close()
-    except TimeoutError:
-        report_line(f"the {name} did not close within {CLOSE_S:g} s; its processes are killed")
     except Exception as error:  # whatever it is, it must neither hide an error of the work nor end it
-        report_line(f"the {name} did not close in order ({type(error).__name__}: {error}); its processes are killed")
+        how = f"in order ({type(error).__name__}: {error})"
+        how = f"within {CLOSE_S:g} s" if isinstance(error, TimeoutError) else how
+        report_line(f"the {name} did not close {how}; its processes are killed")

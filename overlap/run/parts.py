@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from overlap.placement.seats import EngineSeat, Placement
 from overlap.placement.shapes import read_shape
 from overlap.record.run_files import RunFile
 from overlap.run.run_inputs import RunInputs
-from overlap.run.seating import cluster_of, cluster_pool
+from overlap.run.seating import cluster_at, cluster_pool
 
 if TYPE_CHECKING:
     from overlap.cluster.fleet import RayFleet
@@ -129,7 +128,7 @@ class PartFactory:
 
     def _cluster_pool(self) -> ClusterPool:
         cfg = self.cfg
-        cluster_of(cfg).log = self.log
+        cluster_at(cfg.cluster.address).log = self.log
 
         def bound(node: RayNodeInfo) -> int:
             return bound_cores(self.placement, node.name)
@@ -138,7 +137,8 @@ class PartFactory:
 
     def with_episodes(self, engines: Generator, verifier: SandboxVerifier) -> Generator:
         """The engines themselves, or, for a task with rollouts of several turns, what runs its episodes on them."""
-        cfg, task, tokenizer = self.cfg, self.inputs.task, self.inputs.tokenizer
+        cfg, tokenizer = self.cfg, self.inputs.tokenizer
+        task: Any = self.inputs.task
         rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
         command = cfg.episode.command
         if rollout is None and not command:
@@ -170,7 +170,7 @@ class PartFactory:
             verifier.judge,
             gateway,
             tuple(task.packages),
-            None if command else opened_resources(task),
+            None if command or getattr(task, "resources", None) is None else task.resources(),
             self.report_line,
         )
 
@@ -196,18 +196,12 @@ class PartFactory:
         from overlap.cluster.fleet import RayFleet
 
         cfg = self.cfg
-        cluster_of(cfg).log = self.log
-        return RayFleet(cfg, cluster_of(cfg), self.placement.engines, self.report_line, self._fits)
+        cluster_at(cfg.cluster.address).log = self.log
+        return RayFleet(cfg, cluster_at(cfg.cluster.address), self.placement.engines, self.report_line, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
         asked = PlannedRun(self.cfg, read_shape(self.inputs.policy))
         return fits_on(asked, self.placement, seat, node)
-
-
-def opened_resources(task: Any) -> AbstractAsyncContextManager[Any] | None:
-    """Resources of a task while its episodes run, not yet entered; None where it needs none."""
-    resources = getattr(task, "resources", None)
-    return None if resources is None else resources()
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:

@@ -59,12 +59,8 @@ def plan_lines(
         lines.append(("verifier", _verifier(cfg, inputs.task)))
         if told := too_much_memory(cfg.verify.workers, Limits().memory_bytes, memory_bytes()):
             lines.append(("programs", told))
-    lines += [*seats_lines(asked, seats), *memory_lines(memory, seats)]
-    lines.append(("disk", disk_need(asked, len(inputs.heldout)).line))
-    return [
-        *lines,
-        ("time", f"{count_of(cfg.run.steps, 'step')}: how long is known after step 2, as `left` of its line"),
-    ]
+    disk = disk_need(asked, len(inputs.heldout)).line
+    return [*lines, *seats_lines(asked, seats), *memory_lines(memory, seats), ("disk", disk)]
 
 
 def _staleness(cfg: Config, seats: Seats) -> str:
@@ -167,15 +163,10 @@ def _verifier(cfg: Config, task: Task) -> str:
         wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
         workers = count_of(cfg.verify.workers, "reward worker")
         return f"{task.called['reward']} (style {task.style}) in {workers}, at most {wall_s:g} s per answer"
-    own = getattr(task, "own_limits", "")
-    return f"{_judges(cfg)}, at most {cfg.verify.cpu_s:g} s of CPU time per test" + (f"; {own}" if own else "")
-
-
-def _judges(cfg: Config) -> str:
-    workers = count_of(cfg.verify.workers, "sandbox worker")
+    workers, own = count_of(cfg.verify.workers, "sandbox worker"), getattr(task, "own_limits", "")
     if cfg.cluster.address:
         workers += f" here, and the free cores of every further node of the cluster at {cfg.cluster.address}"
-    return workers
+    return f"{workers}, at most {cfg.verify.cpu_s:g} s of CPU time per test" + (f"; {own}" if own else "")
 
 
 def _evaluation(cfg: Config, problems: int) -> str:
@@ -205,21 +196,10 @@ def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
         bounds += "; a truncated episode is masked (learn.truncated=mask)"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
-    template, notes = _template(inputs), list[tuple[str, str]]()
-    if asked := bool(e.command or getattr(task, "endpoint", False)):
-        notes.append(("requests", _requests(cfg)))
-    if asked or e.tool_parser:
-        notes.append(("tool calls", _tool_calls(cfg, template.shows_calls)))
-    return [("episodes", f"{by}: {bounds}"), *notes]
-
-
-def _requests(cfg: Config) -> str:
-    """Effect of requests that ask for more than an answer of the policy."""
-    forced = "JSON (response_format) and forced calls (tool_choice)"
-    told = f"{forced} have no effect"
-    if not cfg.episode.tool_parser:
-        told += "; no tool call is read, so a forced one is refused"
-    return f"{told}; n, logprobs and what else would change the sampling is refused; counted in episode/refused"
+    lines, template = [("episodes", f"{by}: {bounds}")], _template(inputs)
+    if e.command or getattr(task, "endpoint", False) or e.tool_parser:
+        lines.append(("tool calls", _tool_calls(cfg, template.shows_calls)))
+    return lines
 
 
 def _tool_calls(cfg: Config, shown: str) -> str:

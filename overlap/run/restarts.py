@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from overlap.config.fields import Config
 from overlap.core.aio import shielded_thread
-from overlap.core.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError, one_line
+from overlap.core.errors import LearnerDiedError, OverlapError, StoppedError, one_line
 from overlap.record.checkpoint import latest
 from overlap.record.resume import Resumed
 from overlap.record.resume import go_back as rewind
@@ -62,25 +62,18 @@ class Restarts:
         return f"{len(self.lines) + 1} of {MOST}"
 
     async def go_back(self, death: LearnerDiedError) -> Resumed:
-        """Wait, then rewind the directory. Returns where the run goes on; raises ``death`` when that cannot be done."""
+        """Wait, then rewind the directory. Returns where the run goes on. Raises OverlapError."""
         pause_s = PAUSE_S * 2 ** len(self.lines)
         target = f"checkpoint {self.newest_checkpoint}" if self.newest_checkpoint else "its beginning"
         self.lines.append(f"{one_line(death)}; the run goes back to {target} (restart {self.coming})")
         self._report_line(f"{self.lines[-1]} in {pause_s:g} s")
         await asyncio.sleep(pause_s)
-        try:
-            return await shielded_thread(rewind, self._run, self._cfg)
-        except OverlapError as second:
-            self._report_line(f"the run cannot go back: {second}")
-            raise death from second
+        return await shielded_thread(rewind, self._run, self._cfg)
 
     @property
     def newest_checkpoint(self) -> str | None:
         """Name of the newest checkpoint."""
-        try:
-            newest = latest(self._run.checkpoints)
-        except RunDirError:
-            return None
+        newest = latest(self._run.checkpoints)
         return newest.name if newest else None
 
 

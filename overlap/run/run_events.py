@@ -22,7 +22,7 @@ from overlap.hooks.callback import (
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
 from overlap.pipeline.control import Control
-from overlap.record.run_summary import CallbackCost, RunExit
+from overlap.record.run_summary import RunExit
 
 
 @dataclass
@@ -69,12 +69,7 @@ class RunEvents:
             faults.append(self.callbacks.call_at_end(ended := RunEnded(step, reason, summary)))
             self.trackers.put(ended)
         self.callbacks.close()
-        self.trackers.close()
+        self.trackers.close(interrupted=reason == RunExit.INTERRUPTED)
         for fault in faults:
             if fault is not None and error is None:
                 raise fault
-
-    @property
-    def figures(self) -> dict[str, CallbackCost]:
-        """Cost of each callback."""
-        return self.callbacks.figures

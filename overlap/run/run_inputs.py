@@ -14,8 +14,13 @@ from overlap.core.errors import ConfigError, blaming, one_line
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits
 from overlap.placement.devices import devices_here, with_dtype
+from overlap.placement.seats import Placement
 from overlap.process.interrupts import import_whole
-from overlap.record.logs import OpenConsole, quiet
+from overlap.process.reaper import Reaper
+from overlap.record.kept_samples import KeptSamples
+from overlap.record.logs import Console, OpenConsole, quiet
+from overlap.record.rundir import RunDir
+from overlap.run.control import RunControl
 from overlap.run.seating import check_cluster
 from overlap.run.task_prompts import check_probes, task_prompts
 
@@ -38,6 +43,26 @@ class RunInputs:
     """The checkpoint of ``learn.reference``, where one is named."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """Inputs of a run. ``data``: digest of the prompts, for checkpoints. ``rollouts``: samples to train from in the
+    place of an engine and a verifier.
+    """
+
+    inputs: RunInputs
+    placement: Placement
+    run: RunDir
+    scratch: Path
+    console: Console
+    reaper: Reaper
+    control: RunControl
+    data: str = ""
+    rollouts: KeptSamples | None = None
+
+    def text_of(self, prompt: Prompt) -> str:
+        return str(self.inputs.tokenizer.decode(list(prompt.token_ids)))
+
+
 def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole = quiet) -> RunInputs:
     """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used.
     ``output`` takes what libraries print meanwhile.
@@ -51,7 +76,8 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
 
     with output(scratch / "prepare.log"):
         cfg = with_dtype(cfg)
-        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, _named(task), cfg)
+        kind: Any = task if isinstance(task, type) else type(task)
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, kind.__name__, cfg)
         check_options(cfg, devices_here(cfg.run.device).kind)  # refuses a GPU that is not there, too
         estimator(cfg.learn.advantage)
         check_functions(cfg.learn)
@@ -60,7 +86,9 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
         tokenizer = load_tokenizer(policy)
         if given := cfg.model.chat_template_kwargs:  # for all that render: the task, the gateway
             tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **given)
-        critic, reference = resolve_critic(cfg, policy, tokenizer), resolve_reference(cfg, policy, tokenizer)
+        named = {"critic.policy": cfg.critic.policy or cfg.model.policy} if cfg.learn.advantage == "gae" else {}
+        named |= {"learn.reference": cfg.learn.reference} if cfg.learn.reference else {}
+        beside = {field: _same_tokens(cfg, policy, tokenizer, field, name) for field, name in named.items()}
         check_rollout(cfg, task)
         splits = task_prompts(task, tokenizer, cfg.model.prompt_tokens)
         for prompt in splits["train"].prompts[:1]:
@@ -71,11 +99,8 @@ def prepare(cfg: Config, task: Task | None, scratch: Path, output: OpenConsole =
     if cfg.run.eval_every and not heldout:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
-    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, critic, reference)
-
-
-def _named(task: object) -> str:
-    return (task if isinstance(task, type) else type(task)).__name__
+    models = beside.get("critic.policy"), beside.get("learn.reference")
+    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, *models)
 
 
 def load_tokenizer(policy: Path) -> Any:
@@ -100,35 +125,6 @@ def check_place(cfg: Config, *, resume: bool) -> None:
         stored_config(cfg.run.dir)
     else:
         check_run_dir_free(resolve(cfg.run.dir), cfg.run.dir)
-
-
-def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
-    """The checkpoint that the run's critic starts from, None where it has none. Raises ConfigError, also for one that
-    reads other tokens than the policy writes.
-    """
-    if cfg.learn.advantage != "gae":
-        return None
-    named = cfg.critic.policy
-    return _same_tokens(cfg, policy, tokenizer, "critic.policy", named) if named else policy
-
-
-def resolve_reference(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
-    """The checkpoint of ``learn.reference``, None where that is the policy as the run began. Raises ConfigError, also
-    for one that reads other tokens than the policy writes.
-    """
-    from overlap.placement.shapes import read_shape
-
-    field, named = "learn.reference", cfg.learn.reference
-    if not named:
-        return None
-    found = _same_tokens(cfg, policy, tokenizer, field, named)
-    with blaming(field):
-        known = read_shape(found).vocabulary
-    most = max(tokenizer.get_vocab().values())
-    way_out = f"it knows {known} tokens, and its tokenizer has number {most}: download it anew"
-    if 0 < known <= most:
-        raise ConfigError(field, named, way_out)
-    return found
 
 
 def _same_tokens(cfg: Config, policy: Path, tokenizer: Any, field: str, named: str) -> Path:

@@ -96,16 +96,19 @@ def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
     found: list[NodeDevices] = []
 
     async def work() -> None:
-        found.extend(await survey(cluster_of(cfg), cfg.run.device, tell))
+        found.extend(await survey(cluster_at(cfg.cluster.address), cfg.run.device, tell))
 
     with handle_interrupts() as interrupts:
         run_to_end(work, interrupts)
     return found
 
 
-def cluster_of(cfg: Config) -> RayCluster:
+@cache
+def cluster_at(address: str) -> RayCluster:
     """The cluster of a run: one connection for all that works over it."""
-    return _cluster(cfg.cluster.address)
+    from overlap.cluster.ray_cluster import RayCluster
+
+    return RayCluster(address)
 
 
 def cluster_pool(
@@ -126,11 +129,4 @@ def cluster_pool(
         packages=tuple(task.packages),
         stop_at_first_failure=not getattr(task, "all_cases", False),
     )
-    return ClusterPool(RayMembers(cluster_of(cfg), make_pool, workers=workers, bound=bound), tell=tell)
-
-
-@cache
-def _cluster(address: str) -> RayCluster:
-    from overlap.cluster.ray_cluster import RayCluster
-
-    return RayCluster(address)
+    return ClusterPool(RayMembers(cluster_at(cfg.cluster.address), make_pool, workers=workers, bound=bound), tell=tell)

@@ -12,15 +12,18 @@ from overlap.evaluation.history import EvaluationHistory
 from overlap.hooks.callback import CallbackRun
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
-from overlap.inspect.report import run_that_ends, warnings_at_the_end
+from overlap.inspect.picture import write_picture
+from overlap.inspect.report import by_product, report_html, run_that_ends, warnings_at_the_end
+from overlap.inspect.run_data import RunData
+from overlap.process.atomic import write_atomic
 from overlap.record.report import summary
 from overlap.record.resume import BEGINNING, Resumed
+from overlap.record.run_files import RunFile
 from overlap.record.run_summary import RunExit, RunSummary
 from overlap.run.attempt import Attempt, RunMemory
 from overlap.run.restarts import Restarts, death_in
-from overlap.run.run_end import write_end
 from overlap.run.run_events import RunEvents
-from overlap.run.run_setup import RunSetup
+from overlap.run.run_inputs import RunSetup
 from overlap.run.save_policy import PolicySaver
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"
@@ -66,16 +69,11 @@ class TrainingSession:
         self.run.failures.report_to(self.setup.console.print)
         self.control.enter("starting")
         async with self.control.attached(self._status, self._on_save, self.setup.console.print):
-            while True:
-                try:
-                    return await self._go()
-                except OverlapError:
-                    if self.control.phase != "restarting":
-                        raise
-                    await self._go_back()
+            while await self._died():
+                await self._go_back()
 
-    async def _go(self) -> None:
-        """Train once. Of an attempt that another one follows, the phase is "restarting"."""
+    async def _died(self) -> bool:
+        """Train once. Returns whether the learner has died, and another attempt follows."""
         async with self.attempt as attempt:
             try:
                 await attempt.start(_STOPPED_ON_ITS_WAY_BACK if self.restarts.lines else _STOPPED_AT_THE_START)
@@ -83,17 +81,19 @@ class TrainingSession:
                 await attempt.train()
             except BaseException as error:
                 attempt.death = death_in(error) or attempt.death
-                if attempt.death and not self.control.stopped and self.restarts.possible(self.taken):
+                ends = self.control.stopped or not (attempt.death and isinstance(error, OverlapError))
+                if not ends and self.restarts.possible(self.taken):
                     self.control.enter("restarting", self.restarts.coming)
-                else:
-                    self.control.enter("ending")
-                    await self._rescue()
+                    return True
+                self.control.enter("ending")
+                await self._rescue()
                 raise
             if self.control.stopped:
                 await self._rescue()
             self.reason = self._how_it_ended()
             self.control.enter("ending")
             attempt.progress.phase("closing")
+            return False
 
     async def _go_back(self) -> None:
         """Prepare another attempt after the learner's death."""
@@ -173,8 +173,22 @@ class TrainingSession:
         )
         if self.taken:
             title = f"{self.setup.inputs.cfg.model.policy}, {len(rows)} steps"
-            write_end(self.run, figures, left, title)
+            self._write_end(figures, left, title)
         return cast(RunSummary, figures)
+
+    def _write_end(self, figures: dict[str, Any], left: RunData, title: str) -> None:
+        """Write summary.json, picture.png and report.html. What cannot be written is named in ``not_written``."""
+        run, lost = self.run, self.run.failures.add
+        run.finish(figures)
+        by_product(RunFile.PICTURE, lambda: write_picture(left, run.picture, title=title), lost)
+        by_product(RunFile.REPORT, lambda: write_atomic(RunFile.REPORT.of(run.path), report_html([left])), lost)
+        self._write_again(figures, {"not_written": list(run.failures)})
+
+    def _write_again(self, figures: dict[str, Any], known: dict[str, Any]) -> None:
+        """Write summary.json once more where it does not have what is ``known`` now."""
+        if any(figures.get(name) != value for name, value in known.items()):
+            figures.update(known)
+            self.run.finish(figures)
 
     def tell_end(self, figures: RunSummary, error: BaseException | None) -> None:
         """Tell callbacks and trackers that the run has ended, by ``error`` or in order; ``figures`` and summary.json
@@ -183,10 +197,9 @@ class TrainingSession:
         try:
             self._events.tell_end(self.step, self.reason, figures if self.taken else {}, error)
         finally:
-            known = {"callbacks": self._events.figures, "not_written": list(self.run.failures)}
-            if self.taken and any(figures.get(name) != value for name, value in known.items()):
-                figures.update(cast(RunSummary, known))
-                self.run.finish(figures)
+            if self.taken:
+                known = {"callbacks": self._events.callbacks.figures, "not_written": list(self.run.failures)}
+                self._write_again(cast(dict[str, Any], figures), known)
 
     def _extra(self) -> dict[str, Any]:
         inputs, solved = self.setup.inputs, self.attempt.prompts.figures if self.attempt.recorder else {}
@@ -197,7 +210,7 @@ class TrainingSession:
             "restarts": self.restarts.lines,
             "engine_outages_s": self._outages,
             "not_written": list(self.run.failures),
-            "callbacks": self._events.figures,
+            "callbacks": self._events.callbacks.figures,
         }
 
 

@@ -5,26 +5,33 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from overlap.core import Batch, Scored
+from overlap.core import Batch, Learner, Scored
+from overlap.core.aio import shielded_thread, threaded
+from overlap.core.clock import now
 from overlap.core.errors import CallbackError
 from overlap.evaluation.history import Evaluator
 from overlap.hooks.callback import CheckpointSaved, Evaluated, RunEvent, RunStarted, StepTaken
 from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import Position
 from overlap.pipeline.prompts import PromptStream
+from overlap.record.checkpoint import LEARNER, RunState, is_complete, path_of, save_state, writing
+from overlap.record.digest import data_digest
+from overlap.record.kept_samples import save_carryover
 from overlap.record.progress import selection_line
 from overlap.record.recorder import Recorder
-from overlap.run.checkpoints import CheckpointWriter
+from overlap.record.run_files import RunFile
 from overlap.run.run_events import RunEvents
-from overlap.run.run_setup import RunSetup
+from overlap.run.run_inputs import RunSetup
 
 
 @dataclass
 class StepLog:
-    """Belongs to the session's loop. ``at``: position of the run; its groups include the dropped ones."""
+    """Belongs to the session's loop. ``at``: position of the run; its groups include the dropped ones. ``seconds``:
+    wall time of the run so far.
+    """
 
     setup: RunSetup
     at: Position
@@ -32,7 +39,8 @@ class StepLog:
     prompts: PromptStream
     evaluator: Evaluator
     events: RunEvents
-    checkpoints: CheckpointWriter
+    learner: Learner
+    seconds: Callable[[], float]
     _warned: bool = False
     _evaluated: Mapping[str, float] = field(default_factory=dict)
 
@@ -93,9 +101,42 @@ class StepLog:
             raise fault
 
     async def checkpoint(self, carried: tuple[Scored, ...]) -> None:
-        """Write a checkpoint; ``carried`` are results that no step has taken. Raises LearnerError, CallbackError."""
-        if folder := await self.checkpoints.write(replace(self.at, carried=carried)):
-            await self._tell(CheckpointSaved(self.at.step, folder))
+        """Write a checkpoint; ``carried`` are results that no step has taken. Where it cannot be written, training goes
+        on without it. Raises LearnerError, CallbackError.
+        """
+        setup, at = self.setup, replace(self.at, carried=carried)
+        run, best, state = setup.run, self.evaluator.course.best, await self._state(at)
+        folder = path_of(run.checkpoints, at.step)
+        with run.failures.tolerate_write_errors(RunFile.CHECKPOINTS):
+            if is_complete(folder):  # the learner has not moved since
+                await shielded_thread(save_carryover, folder, carried, now())
+                await shielded_thread(save_state, folder, state)
+            else:
+                keep, spare = setup.inputs.cfg.run.keep_last, {best["step"]} if best else set()
+                async with threaded(writing(run.checkpoints, at.step, keep=keep, spare=spare)) as making:
+                    await shielded_thread(save_carryover, making, carried, now())
+                    await self.learner.save(making / LEARNER, kind="state")
+                    await shielded_thread(save_state, making, state)
+            run.failures.recovered(str(RunFile.CHECKPOINTS))
+        if is_complete(folder):
+            await self._tell(CheckpointSaved(at.step, folder))
+
+    async def _state(self, at: Position) -> RunState:
+        setup, (traced, traced_us) = self.setup, self.recorder.traced
+        return RunState(
+            step=at.step,
+            version=at.version,
+            groups=at.groups,
+            **setup.run.offsets,
+            trace_offset=traced,
+            trace_end_us=traced_us,
+            config=setup.inputs.cfg.to_dict(),
+            data=setup.data or await asyncio.to_thread(data_digest, setup.inputs.train),
+            seconds=self.seconds(),
+            evaluation=self.evaluator.course.to_dict(),
+            carried=len(at.carried),
+            solved=self.prompts.known,
+        )
 
     async def _note(self, result: StepResult) -> None:
         batch, report = result.batch, result.report

@@ -32,8 +32,7 @@ from overlap.run.control_socket import listening
 from overlap.run.disk import disk_need
 from overlap.run.plan import memory_inputs, plan_lines
 from overlap.run.restarts import reason_of
-from overlap.run.run_inputs import RunInputs, check_place, prepare
-from overlap.run.run_setup import RunSetup
+from overlap.run.run_inputs import RunInputs, RunSetup, check_place, prepare
 from overlap.run.seating import seat
 from overlap.run.session import TrainingSession
 
@@ -106,7 +105,7 @@ def run_training(
     control.expect(cfg.run.dir, cfg.run.steps)
     control.raise_if_stopped()
     check_place(cfg, resume=resume)
-    named, trackers = named_hooks(cfg)
+    named, trackers = named_callbacks(cfg), named_trackers(cfg)
     with only_run_here(cfg), handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         inputs = prepare(cfg, task, scratch, output)
         placed = seat(cfg, engine=not rollouts)
@@ -132,11 +131,6 @@ def run_training(
             return _run_session(session, interrupts, console, began)
 
 
-def named_hooks(cfg: Config) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Make the callbacks that ``cfg`` names, and its trackers by name. Raises ConfigError."""
-    return named_callbacks(cfg), named_trackers(cfg)
-
-
 @contextmanager
 def only_run_here(cfg: Config) -> Iterator[None]:
     """Refuse a second run in this process: two would share its output and its signals. Raises ConfigError."""
@@ -155,29 +149,25 @@ def _run_session(session: TrainingSession, interrupts: Interrupts, console: Cons
     except BaseException as error:
         session.reason = reason_of(error)
         try:
-            _summarize(session, console, began, error)
+            _conclude(session, console, began, error)
         except Exception as second:  # whatever it is: the first error is the one to raise
             console.note(f"the summary of the run could not be written: {type(second).__name__}: {second}")
         raise
-    return _summarize(session, console, began)
+    return _conclude(session, console, began)
 
 
-def _summarize(
+def _conclude(
     session: TrainingSession, console: Console, began: float, error: BaseException | None = None
 ) -> RunSummary:
     figures = session.summarize(time.monotonic() - began)
     try:
         session.tell_end(figures, error)
     finally:
-        _print_end(session, figures, console)
+        if session.taken:
+            newest, steps = session.restarts.newest_checkpoint or "", session.setup.inputs.cfg.run.steps
+            console.print(final_table(figures))
+            console.print("\n".join(closing_lines(figures, steps=steps, checkpoint=newest)))
     return figures
-
-
-def _print_end(session: TrainingSession, figures: RunSummary, console: Console) -> None:
-    if session.taken:
-        console.print(final_table(figures))
-        newest, steps = session.restarts.newest_checkpoint or "", session.setup.inputs.cfg.run.steps
-        console.print("\n".join(closing_lines(figures, steps=steps, checkpoint=newest)))
 
 
 def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, Resumed, str]:

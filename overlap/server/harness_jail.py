@@ -31,7 +31,7 @@ from typing import Annotated
 from pydantic import Field
 
 from overlap.config.fields import Config
-from overlap.config.options import section_from
+from overlap.config.hints import section_from
 from overlap.config.rules import Number, Whole
 from overlap.core.aio import race, shielded
 from overlap.core.errors import ConfigError

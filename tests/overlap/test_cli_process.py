@@ -97,7 +97,7 @@ def test_a_closed_terminal_is_no_second_fault(waiting: Waiting) -> None:
     assert list(waiting.tmp.iterdir()) == []
 
 
-@pytest.mark.parametrize("closed", ["| true", ">&-", ">&- 2>&-", "<&-"])
+@pytest.mark.parametrize("closed", ["| true", ">&- 2>&-"])
 def test_a_dry_run_whose_output_nobody_reads_complains_of_nothing(
     light_policy: Path, tmp_path: Path, closed: str
 ) -> None:
@@ -167,6 +167,12 @@ def test_a_signal_while_the_program_is_still_imported_ends_it(tmp_path: Path, na
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (code, "overlap: interrupted\n")
+
+
+def test_what_a_library_does_at_the_exit_of_an_interrupted_command_is_not_waited_for() -> None:
+    code = "import atexit; from overlap.cli import command; atexit.register(print, 'the exit hook')"
+    done = subprocess.run([sys.executable, "-c", f"{code}; command(lambda: 130)"], env=LIGHT, capture_output=True)
+    assert (done.returncode, done.stdout) == (130, b"")
 
 
 def test_a_signal_in_code_that_is_made_at_an_import_has_the_exit_code_of_the_signal(tmp_path: Path) -> None:

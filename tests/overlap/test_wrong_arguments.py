@@ -60,7 +60,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: overlap.evaluate(CFG, limit=True), "limit=True: use a whole number"),
     (lambda: overlap.rollout(CFG, limit=0), "limit=0: use a whole number"),
     (lambda: overlap.rollout(CFG, out=5), "out=5: give a path"),  # type: ignore[arg-type]
-    (lambda: overlap.rollout(CFG, out="~nobody-at-all/x"), "out='~nobody-at-all/x': is no usable path"),
+    (lambda: overlap.rollout(CFG, out="~nobody-at-all/x"), "out='~nobody-at-all/x': its directory cannot be written"),
     (lambda: overlap.export(CFG), "run=Config.*…: give a path"),  # type: ignore[arg-type]
     (lambda: overlap.export(None), "run=None: give a path"),  # type: ignore[arg-type]
     (lambda: overlap.export("runs/none", step="1"), "step='1': use a whole number"),  # type: ignore[arg-type]

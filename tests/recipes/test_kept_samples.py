@@ -46,8 +46,9 @@ class Kept:
         return self._answered(self.text + TURN + self.text, prompt_ids=prompt_ids, used=used)
 
     def judged_again(self) -> Trajectory:
-        (sample,) = KeptAnswers(self.path).answers
-        return sample.restored(self.prompt).trajectory
+        kept = KeptAnswers(self.path)
+        (head,) = kept.file.heads()
+        return kept.restored(head, self.prompt).trajectory
 
 
 @pytest.fixture(

@@ -29,8 +29,7 @@ from overlap.record.resume import BEGINNING, Resumed, reopen
 from overlap.record.rundir import RunDir
 from overlap.run.control import RunControl
 from overlap.run.restarts import reason_of
-from overlap.run.run_inputs import RunInputs
-from overlap.run.run_setup import RunSetup
+from overlap.run.run_inputs import RunInputs, RunSetup
 from overlap.run.session import TrainingSession
 
 
@@ -119,7 +118,7 @@ class Stage:
         )  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.verifier.SandboxVerifier", lambda *a, **k: self.verifier)
         monkeypatch.setattr("overlap.learner.learner.ProcessLearner", lambda *a, **k: self.learner)
-        monkeypatch.setattr("overlap.run.run_end.write_picture", lambda rows, path, **_: write_atomic(path, b"drawn"))
+        monkeypatch.setattr("overlap.run.session.write_picture", lambda rows, path, **_: write_atomic(path, b"drawn"))
         self.shown = io.StringIO()
         self._folder = folder
 

@@ -130,13 +130,13 @@ def test_what_changed_is_shown_by_figure_verdict_and_sample(lab: Lab, capsys: An
     shown = capsys.readouterr().out
     lost = [row for row in rows if row["prompt_id"] == other and row["reward"]]
     assert f"{len(rows)} samples of {lab.run}/trajectories.jsonl judged again, {len(lost) + 1} changed" in shown
-    assert "before, then after" in shown
+    assert re.search(rf"^reward 1 -> reward 0 +{len(lost)}$", shown, re.MULTILINE)
     assert re.search(r"^ +step 1 g0s0 .* -> not judged   the worker was killed$", shown, re.MULTILINE)
     for row in lost:
         assert re.search(
             rf"g{row['group']}s{row['sample']} +{other} +no verdict 1 -> no verdict 0$", shown, re.MULTILINE
         )
-    figures = {name: (was, now) for name, was, now in compared(again(lab)).figures()}
+    figures = compared(again(lab)).figures()
     assert figures["mean reward"][1] < figures["mean reward"][0]
     assert figures["not judged"][1] == figures["not judged"][0] + 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import WeightUpdate
 from overlap.core.errors import ConfigError
-from overlap.run import open_close as opening
 from overlap.run.run_inputs import RunInputs
 from sandbox import Judgement, Problem, Program, SandboxError
 
@@ -115,18 +113,6 @@ def test_python_is_refused_before_anything_is_started(work: Any, field: str) -> 
         work(load_config())
     assert caught.value.field == field
     assert started == []
-
-
-def test_an_engine_that_does_not_close_is_left_to_the_warden(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    async def never(self: Any) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    monkeypatch.setattr(opening, "CLOSE_S", 0.01)
-    monkeypatch.setattr(_Serving, "close", never)
-    assert cli.main(["rollout", "--split", "train"]) == 0
-    assert "the engine did not close within 0.01 s" in capsys.readouterr().err
 
 
 class _Pool:

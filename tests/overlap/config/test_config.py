@@ -6,15 +6,15 @@ import json
 import os
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from overlap.config.changes import changes, check_stored_fields
-from overlap.config.fields import Config, RunConfig
+from overlap.config.fields import Config
 from overlap.config.load import config_from_dict, load_config
 from overlap.config.rollout import check_sharing
-from overlap.config.rules import field_infos, may_change
+from overlap.config.rules import choices, field_infos, may_change
 from overlap.core.errors import ConfigError
 
 FIELDS = {
@@ -22,84 +22,28 @@ FIELDS = {
     for section in fields(Config)
     for name, info in field_infos(type(getattr(Config(), section.name))).items()
 }
-SECOND = {
-    "model.policy": "other",
-    "model.dtype": "float32",
-    "model.prompt_tokens": 100,
-    "model.response_tokens": 100,
-    "model.chat_template_kwargs": {"enable_thinking": False},
-    "data.task": "mine:Mine",
-    "data.train": "train.jsonl",
-    "data.heldout": "heldout.jsonl",
-    "data.options": {"packages": ["numpy"]},
-    "data.drop_solved": 0.9,
-    "rollout.groups_per_step": 4,
-    "rollout.samples_per_group": 4,
-    "rollout.temperature": 0.7,
-    "rollout.stop": ("```",),
-    "rollout.max_staleness": 1,
-    "rollout.in_flight": "keep",
-    "rollout.refill_groups": 2,
-    "rollout.max_sequences": 32,
-    "rollout.replicas": 2,
-    "rollout.gpu_memory": 0.5,
-    "rollout.tensor_parallel": 2,
-    "rollout.engine": {"speculative_config": {"method": "ngram"}, "kv_cache_dtype": "fp8"},
-    "episode.command": "python agent.py",
+SPECIAL = {
     "episode.jail": {"processes": 64},
-    "episode.turns": 3,
     "episode.tokens": 512,
-    "episode.timeout_s": 60.0,
-    "episode.tool_parser": "hermes",
-    "episode.reasoning_parser": "qwen3",
-    "verify.workers": 2,
-    "verify.isolation": "B",
-    "verify.cpu_s": 1.0,
-    "learn.ranks": 2,
-    "learn.sequence_parallel": 2,
-    "learn.zero_stage": 3,
-    "learn.offload": "sleep",
-    "learn.lr": 2e-5,
-    "learn.lora_rank": 8,
-    "learn.warmup_steps": 2,
-    "learn.schedule": "cosine",
-    "learn.weight_decay": 0.01,
-    "learn.grad_clip": 0.5,
-    "learn.updates_per_step": 2,
-    "learn.micro_batch_tokens": 4096,
-    "learn.recompute": "always",
     "learn.clip_low": 0.1,
     "learn.clip_high": 0.3,
     "learn.dual_clip": 3.0,
-    "learn.kl_coef": 0.1,
-    "learn.reference": "teacher",
-    "learn.kl_in": "reward",
-    "learn.entropy_coef": 0.01,
-    "learn.advantage": "global",
     "learn.normalize_advantages": False,
-    "learn.truncated": "zero",
-    "learn.overlong_tokens": 16,
-    "learn.loss": "cispo",
-    "learn.correction": "mis",
-    "critic.policy": "small",
-    "critic.lr": 1e-4,
-    "critic.warmup_steps": 5,
-    "critic.lambda_policy": 0.95,
-    "run.steps": 7,
-    "run.dir": "runs/mine",
-    "run.seed": 1,
-    "run.device": "cpu",
-    "run.stall_s": 700.0,
-    "run.eval_samples": 2,
-    "run.eval_every": 5,
-    "run.save_every": 5,
-    "run.keep_last": 3,
-    "run.samples": "all",
     "run.callbacks": ("my_module:Mine",),
     "run.trackers": ("tensorboard", "wandb"),
-    "cluster.address": "10.0.0.1:6379",
 }
-"""A second value of each field."""
+"""Second values that the type of a field does not tell."""
+
+
+def second(name: str) -> Any:
+    """Another value of a field than its default."""
+    default = FIELDS[name].get_default(call_default_factory=True)
+    if options := choices(FIELDS[name].annotation):
+        return next(choice for choice in options if choice != default)
+    usual = {int: default + 1, float: default / 2 or 0.5} if isinstance(default, int | float) else {}
+    return SPECIAL.get(name, (usual | {str: "other", tuple: ("x",), dict: {"a": 1}}).get(type(default)))
+
+
 NEEDS = {
     "critic": ["learn.advantage=gae"],
     "learn.sequence_parallel": ["learn.ranks=2"],
@@ -107,21 +51,20 @@ NEEDS = {
 }
 
 
-def test_there_are_at_most_75_fields_each_with_a_second_value() -> None:
-    assert list(FIELDS) == list(SECOND)
+def test_there_are_at_most_75_fields() -> None:
     assert len(FIELDS) <= 75
 
 
 @pytest.mark.promise("fields")
-@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("name", FIELDS)
 def test_a_field_takes_a_second_value_and_keeps_it_on_its_way_through_the_run_directory(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     section, _, field = name.partition(".")
     needs = NEEDS.get(name, NEEDS.get(section, []))
-    cfg = load_config(None, [*needs, f"{name}={json.dumps(SECOND[name])}"])
-    assert getattr(getattr(cfg, section), field) == SECOND[name]
+    cfg = load_config(None, [*needs, f"{name}={json.dumps(second(name))}"])
+    assert getattr(getattr(cfg, section), field) == second(name)
     stored = json.loads(json.dumps(cfg.to_dict()))
     assert config_from_dict(stored) == cfg
     assert changes(stored, cfg) == ()
@@ -129,40 +72,25 @@ def test_a_field_takes_a_second_value_and_keeps_it_on_its_way_through_the_run_di
     assert told == [name]
 
 
-def test_overrides_win_over_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "c.yaml"
-    file.write_text("learn:\n  lr: 1e-4\nrun:\n  steps: 7\n")
-    cfg = load_config(file, ["run.steps=9"])
-    assert (cfg.learn.lr, cfg.run.steps) == (1e-4, 9)
-
-
 @pytest.mark.promise("bad-input")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ("learn.lrr=1", "did you mean learn.lr"),
-        ("lerm.lr=1", "did you mean learn"),
         ("learn.mask_truncated=false", r"is not a field; did you mean learn\.truncated\?"),
         ("learn=3", "section.field=value"),
-        ("steps", "section.field=value"),
         ("learn.lr=fast", "finite number"),
         ("learn.lr=.nan", "finite number"),
-        ("learn.lr=.inf", "finite number"),
         ("learn.lr=0", "above 0"),
-        ("learn.lora=16", r"did you mean learn\.lora_rank\?"),
         ("run.steps=1.5", "whole number"),
         ("run.steps=true", "whole number"),
         ("learn.zero_stage=4", "one of 1, 2, 3"),
-        ("learn.zero_stage=true", "one of 1, 2, 3"),
-        ("learn.overlong_tokens=-1", "0 or more"),
         ("learn.clip_low=1.5", "below 1"),
         ("rollout.gpu_memory=0", "above 0 and at most 1"),
-        ("rollout.gpu_memory=1.1", "above 0 and at most 1"),
         ("rollout.temperature=2.1", r"rollout\.temperature=2\.1: use a number above 0 and at most 2"),
         ("rollout.stop=['']", "non-empty strings"),
         ("run.trackers=wandb", r"use a list of non-empty strings, as in run.trackers=\[wandb\]"),
         ("rollout.samples_per_group=1", "2 or more samples"),
-        ("rollout.samples_per_group=1 learn.advantage=leave_one_out", "2 or more samples"),
         ("data.drop_solved=0.9 learn.advantage=global rollout.samples_per_group=1", "one sample says too little"),
         ("verify.workers=4096", "core.* that this process may use"),
         ("learn.micro_batch_tokens=10", "one sequence has up to"),
@@ -179,16 +107,12 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("learn.loss=trpo", "use one of ppo, pg, cispo, gspo"),
         ("learn.correction=decoupled learn.loss=pg", r"use learn\.loss=ppo"),
         ("learn.correction=dppo", r"learn\.loss='ppo': .*use learn\.loss=pg"),
-        ("learn.correction=dppo learn.loss=cispo", r"learn\.loss='cispo': .*use learn\.loss=pg"),
-        ("learn.correction=dppo learn.loss=gspo", r"learn\.loss='gspo': .*use learn\.loss=pg"),
         ("learn.loss=gspo learn.clip_low=0.2", r"learn\.clip_low=0\.2: .* response: use null"),
-        ("learn.loss=gspo learn.clip_high=0.28", r"learn\.clip_high=0\.28: .* response: use null"),
         ("learn.correction=none learn.loss=pg learn.updates_per_step=2", "after the first"),
         ("critic.lr=1e-4", r"critic\.lr=0\.0001: there is a critic with learn\.advantage=gae alone"),
         ("learn.advantage=gae critic.lambda_policy=1.1", "0 or more and at most 1"),
         ("learn.advantage=gae critic.warmup_steps=5 run.steps=5", r"none of run\.steps=5: use less"),
         ("run.eval_every=5 run.eval_samples=0", r"run\.eval_samples=0: run\.eval_every needs 1 or more"),
-        ("run.eval_every=-1", r"run\.eval_every=-1: use 0 or more"),
     ],
 )
 def test_bad_values_and_impossible_combinations_are_refused_with_the_way_out(overrides: str, message: str) -> None:
@@ -199,23 +123,16 @@ def test_bad_values_and_impossible_combinations_are_refused_with_the_way_out(ove
 @pytest.mark.parametrize(
     "overrides",
     [
-        "rollout.max_staleness=4 learn.correction=mis",
         "learn.kl_coef=1 learn.reference=teacher learn.advantage=none rollout.samples_per_group=1",
-        "learn.kl_coef=0.1 learn.kl_in=reward",
         "learn.kl_coef=0.1 learn.kl_in=reward learn.advantage=gae",
         "rollout.max_staleness=4 learn.correction=seq_mis learn.loss=pg learn.updates_per_step=2",
-        "rollout.max_staleness=4 learn.correction=decoupled",
         "rollout.max_staleness=4 learn.correction=dppo learn.loss=pg",
         "learn.correction=none learn.updates_per_step=2",
         "learn.loss=cispo learn.clip_high=0.28 learn.updates_per_step=4",
-        "learn.loss=gspo learn.clip_low=1e-3 learn.updates_per_step=4",
-        "learn.loss=cispo learn.correction=decoupled learn.updates_per_step=4",
         "learn.loss=gspo learn.correction=seq_mis learn.updates_per_step=4",
-        "rollout.max_staleness=1 learn.correction=none",
         "learn.advantage=gae rollout.samples_per_group=1 learn.truncated=bootstrap",
         "learn.advantage=gae learn.normalize_advantages=true critic.lambda_policy=0.95",
         "learn.advantage=global rollout.samples_per_group=1 learn.truncated=zero",
-        "learn.advantage=leave_one_out rollout.samples_per_group=2",
     ],
 )
 def test_every_correction_and_every_advantage_has_a_configuration(overrides: str) -> None:
@@ -247,25 +164,10 @@ def test_a_file_that_cannot_be_extended_is_one_clear_error(tmp_path: Path, base:
         load_config(tmp_path / "a.yaml")
 
 
-@pytest.mark.parametrize("text", ["- a\n", "a: [\n", "learn: 3\n"])
-def test_a_file_that_is_no_config_is_one_clear_error(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "c.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigError):
-        load_config(file)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_config(tmp_path / "no.yaml")
-
-
 def test_leases_and_batch_size_are_derived() -> None:
     cfg = load_config(None, ["rollout.max_staleness=2", "rollout.groups_per_step=4", "rollout.samples_per_group=8"])
     assert (cfg.leases, cfg.samples_per_step) == (12, 32)
     assert cfg.parity_bound == 0.05
-
-
-def test_a_section_checks_itself_where_it_is_made() -> None:
-    with pytest.raises(ConfigError, match=r"run\.steps=0: use 1 or more"):
-        RunConfig(steps=0)
 
 
 @pytest.mark.promise("fields")

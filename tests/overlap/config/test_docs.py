@@ -110,8 +110,3 @@ def test_names_of_elsewhere_lead_to_fields_that_there_are():
 def test_no_field_of_ours_is_taken_for_one_of_elsewhere():
     for kind in get_type_hints(Config).values():
         assert not field_infos(kind).keys() & (foreign_names().keys() - {"dtype"})
-
-
-def test_a_default_that_is_a_list_is_written_as_it_may_be_given() -> None:
-    assert field_lines("run.trackers")[0] == "run.trackers=[tensorboard]"
-    assert load_config(None, [field_lines("run.trackers")[0]]) == load_config(None, [])

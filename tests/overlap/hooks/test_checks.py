@@ -109,11 +109,6 @@ def test_a_class_that_cannot_be_made_is_refused_by_its_path(module: types.Module
     assert says in str(raised.value)
 
 
-def test_a_path_of_another_form_is_refused_by_the_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"run\.callbacks='mine': use .my_module:MyCallback"):
-        load_config(None, ["run.callbacks=[mine]"])
-
-
 @pytest.mark.parametrize(
     ("dry", "field", "says"),
     [

@@ -26,7 +26,6 @@ from overlap.record.write_failures import WriteFailures
 
 Make = Callable[..., Stage]
 NAME = "tracker_stubs:FileTracker"
-SOON_S = 10.0
 
 
 @pytest.fixture
@@ -111,6 +110,16 @@ def test_a_tracker_that_hangs_costs_its_thread_and_no_step(stage: Make, monkeypa
     assert len(rows_of(session.run.path)) == 5
 
 
+@pytest.mark.promise("interrupts")
+def test_after_ctrl_c_a_tracker_that_hangs_has_less_time(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "INTERRUPTED_S", 0.1)
+    made = stage(row="hang")
+    made.learner.on_step = lambda batch: interrupt() if batch.step == 2 else None
+    with pytest.raises(asyncio.CancelledError):
+        play(made.session())
+    assert "it did not finish within 0.1 s" in made.shown.getvalue()
+
+
 def step(number: int, **row: Any) -> StepTaken:
     return StepTaken(number, {"step": number, **row}, Batch(number, number - 1, ()))
 
@@ -140,25 +149,6 @@ def test_what_a_tracker_asks_for_is_not_done(tmp_path: Path) -> None:
     assert "it returned 'stop'" in told(step(1), Asks(), tmp_path)[0]
 
 
-def test_a_full_queue_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trackers, "QUEUE", 3)
-    go, rows = threading.Event(), list[int]()
-
-    class Slow:
-        def on_step(self, run: Any, event: Any) -> None:
-            assert go.wait(SOON_S)
-            rows.append(event.step)
-
-    failures, run = WriteFailures(), SimpleNamespace(path=tmp_path)
-    feed = Trackers({"slow": Slow()}, run, failures)  # type: ignore[arg-type]
-    for number in range(1, 8):
-        feed.put(step(number))
-    go.set()
-    feed.close()
-    assert rows == [1, 2, 3]
-    assert list(failures) == ["tracker slow (it has not taken 3 events before; 4 times from the start on)"]
-
-
 @pytest.mark.parametrize(
     ("names", "says"),
     [
@@ -178,8 +168,3 @@ def test_what_is_no_tracker_is_refused_with_the_way_out(names: str, says: str, m
         named_trackers(load_config(None, [f"run.trackers={names}"]))
     assert says in str(raised.value)
     assert raised.value.exit_code == 2
-
-
-def test_tensorboard_is_the_default_and_all_can_be_left_out() -> None:
-    assert load_config(None, []).run.trackers == ("tensorboard",)
-    assert named_trackers(load_config(None, ["run.trackers=[]"])) == {}

@@ -15,7 +15,7 @@ from sessions import Stage, interrupt, play
 from overlap.core.errors import RunDirError
 from overlap.inspect import report
 
-NOTHING = "overlap.run.run_end.report_html"
+NOTHING = "overlap.run.session.report_html"
 
 
 def test_a_run_that_ends_leaves_its_report_and_its_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

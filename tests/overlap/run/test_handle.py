@@ -79,7 +79,7 @@ def test_an_error_of_the_run_is_raised_to_the_one_who_waits_each_time_or_else_wh
                 run.wait(60)
     assert run.status()["exit"] == "error: run.dir='x': is taken"
     with pytest.raises(ConfigError, match="is taken"), overlap.start(CFG) as run:
-        assert run._over.wait(60)
+        assert run._ended.exception(60)
     with pytest.raises(ZeroDivisionError), overlap.start(CFG):  # the block's own error is not hidden
         raise ZeroDivisionError
 
@@ -104,16 +104,15 @@ def test_a_ctrl_c_that_comes_as_the_waiting_begins_is_noticed_a_little_later(
     train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(until_stopped)
-    run, waits = overlap.start(CFG), list[float]()
-    real = run._over.wait
+    run, waits, real = overlap.start(CFG), list[float](), handle.wait
 
-    def wait(timeout: float) -> bool:
+    def wait(futures: Any, timeout: float) -> Any:
         waits.append(timeout)
         if len(waits) == 2:
             raise KeyboardInterrupt  # what the interpreter does when it has come back from the first
-        return len(waits) > 1 and real(timeout)
+        return real(futures, timeout) if len(waits) > 1 else None
 
-    monkeypatch.setattr(run._over, "wait", wait)
+    monkeypatch.setattr(handle, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
         run.wait()
     assert max(waits) <= handle.LOOK_S

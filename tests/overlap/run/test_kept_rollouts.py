@@ -60,7 +60,7 @@ class Lab:
 
         for module in ("overlap.run.training", "overlap.commands.train", "overlap.commands.standalone"):
             self.patch.setattr(f"{module}.prepare", prepare)
-        self.patch.setattr("overlap.run.run_end.write_picture", lambda *a, **k: None)
+        self.patch.setattr("overlap.run.session.write_picture", lambda *a, **k: None)
         (made.policy / "config.json").write_text("{}")
         made.generator = self.engine(seed=3, seconds=jitter, truncated=self.truncated, slots=16)
         made.verifier = Verifier(seed=3, seconds=jitter, solved=0.3, failed=0.05, workers=8)

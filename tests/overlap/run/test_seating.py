@@ -104,8 +104,3 @@ def test_engines_on_all_nodes_decode_as_many_sequences_as_the_smallest_gpu_holds
     found = seated.counted(asked)
     assert found.sequences == sequences_at_once(asked, seats_over(seated.placement, made[1])) < 300
     assert found.counted(cfg).rollout.sequences == 5 * found.sequences
-
-
-def test_all_that_works_over_a_cluster_shares_one_connection() -> None:
-    pytest.importorskip("ray")
-    assert spread.cluster_of(FAR) is spread.cluster_of(replace(FAR, run=RunConfig(seed=3)))

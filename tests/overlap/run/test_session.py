@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Episodic, Generator, Stage, Verifier, interrupt, play
+from sessions import Episodic, Stage, Verifier, interrupt, play
 
 from overlap.core import WeightUpdate
 from overlap.core.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.inspect.picture import write_picture
-from overlap.placement.seats import EngineSeat, Placement
 from overlap.process.atomic import partial_path
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import check_run_dir_free
@@ -51,7 +50,7 @@ def test_a_finished_run_has_its_policy_its_rows_its_picture_and_its_figures(
     stage: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = stage().session()
-    monkeypatch.setattr("overlap.run.run_end.write_picture", write_picture)
+    monkeypatch.setattr("overlap.run.session.write_picture", write_picture)
     figures = play(session)
     assert figures["exit"] == "finished"
     assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1, 2, 3, 4, 5]
@@ -77,24 +76,6 @@ def test_a_run_that_learns_from_the_fast_episodes_alone_says_so_once(
     first = next(row for row in rows if row["episode/out_of_time"])
     says = f"step {first['step']}: {first['episode/out_of_time']} of 8 episodes ran out of episode.timeout_s=600 and"
     assert all(says in line for line in told)
-
-
-def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, seats = stage(), list[Placement]()
-
-    def engine(*_: Any, placement: Placement, **__: Any) -> Generator:
-        seats.append(placement)
-        return made.generator
-
-    def learner(*_: Any, placement: Placement, **__: Any) -> Any:
-        seats.append(placement)
-        return made.learner
-
-    monkeypatch.setattr("overlap.generate.client.EngineClient", engine)
-    monkeypatch.setattr("overlap.learner.learner.ProcessLearner", learner)
-    placed = Placement(engines=(EngineSeat(0, seed=7),))
-    play(made.session(placement=placed))
-    assert seats == [placed] * 2
 
 
 def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Make) -> None:
@@ -284,7 +265,7 @@ def test_the_summary_is_there_also_when_the_picture_fails(stage: Make, monkeypat
         raise RunDirError("cannot write picture.png") from OSError(errno.ENOSPC, "No space left on device")
 
     session = stage().session()
-    monkeypatch.setattr("overlap.run.run_end.write_picture", full)
+    monkeypatch.setattr("overlap.run.session.write_picture", full)
     play(session)
     assert written(session)["not_written"] == ["picture.png (No space left on device; 1 time from step 5 on)"]
 

@@ -269,7 +269,7 @@ def test_a_checkpoint_that_is_asked_for_again_is_never_gone(tmp_path: Path, monk
         seen.append(tuple(path.name for path in complete_checkpoints(session.run.checkpoints)))
         save_carryover(folder, *args)
 
-    monkeypatch.setattr("overlap.run.checkpoints.save_carryover", noting)
+    monkeypatch.setattr("overlap.run.step_log.save_carryover", noting)
     on_step = StepLog.on_step
 
     async def twice(log: StepLog, result: Any) -> None:

@@ -52,7 +52,7 @@ MISTAKES = [
     ("async def rollout(self, chat): return ''", "Mine.rollout", "write `async def rollout(self, prompt,"),
     ("packages = 'numpy'", "Mine.packages", "write a tuple of names"),
     ("def __init__(self): self.x = {}['x']", "Mine()", "raised KeyError: 'x'"),
-    ("def __init__(self, path): pass", "mine:Mine", "cannot be made without arguments"),
+    ("def __init__(self, path): pass", "mine:Mine", "cannot be made without its argument path"),
     ("@classmethod\n    def from_config(cls, cfg): return cfg.data.nothing", "Mine.from_config", "raised Attri"),
 ]
 

@@ -23,7 +23,7 @@ from overlap.core.errors import ConfigError, RunDirError
 from overlap.record import ownership
 from overlap.record.run_summary import RunSummary
 from overlap.run import control_socket as ctl
-from overlap.run import run_end, training
+from overlap.run import session, training
 from overlap.run.control_socket import ask
 from overlap.run.run_inputs import RunInputs
 
@@ -138,7 +138,7 @@ def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
         monkeypatch.setattr(owner, name, asks)
 
     asking("banner", training)
-    asking("write_picture", run_end)
+    asking("write_picture", session)
     overlap.train(stage.cfg)
     assert states == ["starting", "ending"]
     with pytest.raises(ConfigError, match=r"no run is in progress there: it has ended \(finished, 5 steps\)"):
@@ -148,10 +148,8 @@ def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
 def test_a_run_in_a_place_without_sockets_goes_on_and_says_that_it_cannot_be_asked(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def bound(path: Path) -> None:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr(ctl, "_bound", bound)
+    unsupported = OSError(errno.EOPNOTSUPP, "Operation not supported")
+    monkeypatch.setattr(ctl._Server, "server_bind", _raising(unsupported))
     figures = overlap.train(stage.cfg)
     assert figures["exit"] == "finished"
     (line,) = figures["not_written"]
