@@ -1,6 +1,7 @@
-"""Check the words of docstrings and comments: plain standard English, and docstrings that begin with a verb or a noun.
+"""Check the words of docstrings, comments, messages and documents: plain standard English. A docstring begins with a verb
+or a noun.
 
-A word of ``INSTEAD`` is refused with what to write in its place. Messages and documents are not read here.
+A word of ``INSTEAD`` is refused with what to write in its place.
 """
 
 import ast
@@ -8,10 +9,11 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FOLDERS = ("overlap", "sandbox", "recipes")
+PAGES = ("README.md", "docs/**/*.md", "sandbox/*.md", "recipes/**/*.md")
 INSTEAD = {
     r"told": "reported, given, passed, named",
     r"tells? of": "reports, names",
@@ -26,7 +28,7 @@ INSTEAD = {
 """A pattern, whole words: what to write."""
 FIRST = re.compile(r"(What|Whether|How|Who|Where|When|Why|If|That|Those|This|It|Of|So|For|And|But|Is|Are|Here|There)\b")
 """First words that a docstring may not have."""
-WORDS = {re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE): write for pattern, write in INSTEAD.items()}
+WORDS = {re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE): write for pattern, write in INSTEAD.items()}
 
 
 def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -39,6 +41,13 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield statement.lineno, value.value
 
 
+def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each string of more than one word. Docstrings are among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+
+
 def comments(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of each comment."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -46,25 +55,34 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def faults(path: Path) -> Iterator[str]:
-    """Yield a line for each word and each beginning that is refused."""
-    source = path.read_text(encoding="utf-8")
-    texts = list(docstrings(ast.parse(source, filename=str(path))))
+def refused(path: Path, texts: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """Yield a line for each word that is refused."""
     for line, text in texts:
-        if found := FIRST.match(text.strip()):
-            yield f"{path}:{line}: begins with {found[0]!r}: begin with a verb, or name the thing"
-    for line, text in [*texts, *comments(source)]:
         for pattern, write in WORDS.items():
             if found := pattern.search(text):
                 yield f"{path}:{line}: {found[0]!r}: {write}"
 
 
-def main(root: Path, only: list[str]) -> int:
-    paths = sorted(path for folder in only or FOLDERS for path in (root / folder).rglob("*.py"))
-    found = [fault for path in paths for fault in faults(path)]
+def faults(path: Path) -> Iterator[str]:
+    """Yield a line for each word and each beginning that is refused in a module or a page."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield from refused(path, enumerate(source.splitlines(), 1))
+        return
+    tree = ast.parse(source, filename=str(path))
+    for line, text in docstrings(tree):
+        if found := FIRST.match(text.strip()):
+            yield f"{path}:{line}: begins with {found[0]!r}: begin with a verb, or name the thing"
+    yield from refused(path, [*messages(tree), *comments(source)])
+
+
+def main(root: Path) -> int:
+    paths = [path for folder in FOLDERS for path in (root / folder).rglob("*.py")]
+    paths += [path for page in PAGES for path in root.glob(page)]
+    found = [fault for path in sorted(paths) for fault in faults(path)]
     print("\n".join(found or [f"{len(paths)} files in plain words"]))
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else "."), sys.argv[2:]))
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
