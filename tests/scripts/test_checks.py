@@ -66,7 +66,8 @@ TREES: dict[str, tuple[str, dict[str, str], str]] = {
         "overlap/a.py:1: begins with 'Whether'",
     ),
     "a word that has a better one": ("words", {"overlap/a": "x = 1  # nobody waits\n"}, "overlap/a.py:1: 'nobody'"),
-    "words of a message": ("words", {"overlap/a": 'x = "nobody waits"\n'}, ""),
+    "a word of a message": ("words", {"overlap/a": 'x = "nobody waits"\n'}, "overlap/a.py:1: 'nobody'"),
+    "a key that has such a word": ("words", {"overlap/a": 'x = "see frames-nobody-reads"\n'}, ""),
     "a module name that says little": ("names", WIRES, "module wire: overlap/a/wire.py, sandbox/wire.py: rename"),
 }
 
