@@ -112,8 +112,8 @@ def _parser() -> _Parser:
 
 def _describe_verify(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Judge all submissions of a Kattis/ICPC problem package, and compare the verdicts with those that its authors "
-        "expect."
+        "Judge all submissions of a Kattis/ICPC problem package, and compare the verdicts with its authors' "
+        "expectations."
     )
     parser.epilog = (
         "Each submission has a line: ok, SURPRISE (found is not what is expected), skipped (and why) or FAILED "
@@ -144,7 +144,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice: leave one out")
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} is there twice: leave one out")
     return found
 
 

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Literal
@@ -49,12 +49,16 @@ class Diagnosis:
 
 def doctor_command(args: argparse.Namespace) -> Generator[str, None, int]:
     """Yield what was found; returns 1 where a run would fail, 0 where all is fine or there are notes alone."""
-    lacking = notes = 0
+    found = []
     for each in examine_machine(load_config(args.config, args.overrides)):
-        lacking, notes = lacking + (each.state == "lacking"), notes + (each.state == "note")
-        yield f"{_MARKS[each.state]:<5}  {each.name:<22}  {each.detail}"
-        yield from [f"{'':<29}  -> {each.repair}"] if each.repair else []
-    if lacking:
+        found.append(each)
+        if not args.json:
+            yield f"{_MARKS[each.state]:<5}  {each.name:<22}  {each.detail}"
+            yield from [f"{'':<29}  -> {each.repair}"] if each.repair else []
+    lacking, notes = (sum(each.state == state for each in found) for state in ("lacking", "note"))
+    if args.json:
+        yield json.dumps({"ok": not lacking, "checks": [asdict(each) for each in found]}, ensure_ascii=False)
+    elif lacking:
         yield f"a run would fail: {lacking} lacking, see the lines with LACKS"
     else:
         yield "a run can start" + (f"; {count_of(notes, 'note')}" if notes else "")

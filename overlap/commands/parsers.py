@@ -26,7 +26,7 @@ _CTL_COMMANDS = {
     "resume": "continue after a pause",
     "drain": "admit no further prompts; the run ends when its complete steps are learned",
     "save": "write a checkpoint between two steps",
-    "status": "print what the run is doing, where it stands and how full it is, as JSON",
+    "status": "print what the run is doing, its position and how full it is, as JSON",
     "stop": "end the run as Ctrl-C does, and save the policy",
 }
 STYLES = ("plain", "trl", "verl")
@@ -215,6 +215,7 @@ def _doctor(commands: Subparsers) -> None:
         "exit code 1 if a run would fail, 0 if there are notes alone"
     )
     doctor = _add(commands, "doctor", _later("doctor", "doctor_command"), text)
+    doctor.add_argument("--json", action="store_true", help="print the result as JSON")
     _add_config(doctor)
 
 

@@ -138,7 +138,7 @@ class RunConfig:
                 name,
                 f"is no tracker; {near_or_all(name, TRACKERS, 'use some of {}, or my_module:MyTracker')}",
             )
-            require(names.count(name) == 1, "run.trackers", name, "stands there twice: name it once")
+            require(names.count(name) == 1, "run.trackers", name, "is there twice: name it once")
         for path in self.callbacks:
             require(IMPORT_PATH.fullmatch(path) is not None, "run.callbacks", path, 'use "my_module:MyCallback"')
 

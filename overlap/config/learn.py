@@ -129,7 +129,7 @@ class LearnConfig:
         how, loss = self.correction, self.loss
         group, way_out = self.advantage == "leave_one_out", "RLOO divides by nothing: use null, or another advantage"
         require(not (group and self.normalize_advantages), "learn.normalize_advantages", True, way_out)
-        way_out = "dppo stands in the place of a clip: use learn.loss=pg, or another learn.correction"
+        way_out = "dppo replaces the clip: use learn.loss=pg, or another learn.correction"
         require(how != "dppo" or loss == "pg" or ":" in loss, "learn.loss", loss, way_out)
         way_out = "decoupled needs the policy before the step: use learn.loss=ppo, or learn.correction=mis"
         require(how != "decoupled" or loss != "pg", "learn.loss", loss, way_out)

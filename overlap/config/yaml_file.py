@@ -23,7 +23,7 @@ class _StrictLoader(yaml.SafeLoader):
             name, line = self.construct_object(key), key.start_mark.line + 1
             if name in seen:
                 first = f"line {seen[name]}" + (" and" if seen[name] != line else ", and again in")
-                raise yaml.YAMLError(f"{name!r} stands twice in one mapping, in {first} line {line}: leave one out")
+                raise yaml.YAMLError(f"{name!r} is twice in one mapping, in {first} line {line}: leave one out")
             seen[name] = line
         return super().construct_mapping(node, deep)
 

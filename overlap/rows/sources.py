@@ -161,7 +161,7 @@ def _json(path: Path, raw: bytes, field: str) -> Rows:
             raise ConfigError(field, place, "a comma or the end of the list was expected after this row")
     if rest := text[at + 1 :].strip():
         place = f"{path}:{line + text.count(_FEED, counted, at)}"
-        yield SourceRow(place, {}).fault(rest, "stands after the end of the list")
+        yield SourceRow(place, {}).fault(rest, "comes after the end of the list")
 
 
 def _parquet(path: Path, field: str) -> Rows:

@@ -57,7 +57,7 @@ def check_rollouts(rollouts: KeptSamples, cfg: Config, data: str, prompts: Seque
         raise ConfigError("run.eval_samples", cfg.run.eval_samples, way_out)
     steps = _steps(rollouts, cfg, PromptStream.of(cfg, prompts))
     if steps < cfg.run.steps:
-        way_out = f"{rollouts.path} has the samples of {steps} steps: ask for at most so many"
+        way_out = f"{rollouts.path} has the samples of {steps} steps: ask for at most that number"
         raise ConfigError("run.steps", cfg.run.steps, way_out)
 
 

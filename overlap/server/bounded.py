@@ -52,7 +52,7 @@ async def within(
     try:
         await race(task, (clock or PausableClock()).sleep(seconds))
         if task.cancelled():
-            raise RuntimeError("it was cancelled, and nobody had asked for that") from asyncio.CancelledError()
+            raise RuntimeError("it was cancelled without a request") from asyncio.CancelledError()
         if task.done():
             return task.result()
         on_end()

@@ -205,7 +205,7 @@ class HarborTask(Task):
         except OSError as error:
             return 0.0, f"no room for the tests: {error.strerror}"
         if cleared.exit_code != 0:
-            return 0.0, "what stands in the place of the tests cannot be removed"
+            return 0.0, "what is in the place of the tests cannot be removed"
         return await self._test(shell, task)
 
     async def _judge_apart(self, shell: Shell, sandbox: EpisodeSandbox, task: HarborFiles) -> tuple[float, str]:

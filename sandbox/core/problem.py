@@ -203,7 +203,7 @@ def _check_referee(where: str, problem: Problem) -> None:
             raise InvalidProblem(f"{where}: {name}: has neither a source nor files; give it one of them")
         if value is not None and not needed:
             way_out = "compare='checker'" if name == "checker" else "kind='interactive'"
-            raise InvalidProblem(f"{where}: {name} is given, but nobody would ask it; use {way_out}")
+            raise InvalidProblem(f"{where}: {name} is given, but has no effect here; use {way_out}")
 
 
 def _check_subtasks(where: str, problem: Problem) -> None:
@@ -226,7 +226,7 @@ def _check_subtasks(where: str, problem: Problem) -> None:
                 f"{where}: subtask {subtask.name!r}: points={quoted(points)}: must be a number from 0 to {POINTS_MAX:g}"
             )
     if names and sum(subtask.points for subtask in problem.subtasks) == 0:
-        raise InvalidProblem(f"{where}: subtasks: nobody can earn a point; give at least one of them points")
+        raise InvalidProblem(f"{where}: subtasks: none has points; give at least one of them points")
 
 
 def _check_fn_name(where: str, fn_name: str | None) -> None:

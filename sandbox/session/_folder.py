@@ -109,7 +109,7 @@ def unpack(data: bytes, folder: str) -> None:
     for target, path in links:  # no file is written any more that could go through one
         above = os.path.dirname(path)
         if os.path.realpath(above) != os.path.normpath(os.path.join(home, os.path.relpath(above, folder))):
-            raise ValueError(f"name={path!r}: lies behind a link")
+            raise ValueError(f"name={path!r}: is behind a link")
         os.symlink(target, path)
 
 

@@ -129,7 +129,7 @@ ENTRIES: Final = (
     ),
     Entry(
         "blocks-on-stdin", 41, "stdin is never read, or closed, or read past its end",
-        "stdin is sealed memory: nobody writes to a pipe that a program reads",
+        "stdin is sealed memory: no process writes to a pipe that a program reads",
         Problem("ok", "stdio", (Case("x" * (1 * MIB) + "\n", "opened"),), limits=Limits(cpu_s=0.5, wall_s=1.0)),
         (
             Attack("import os\nwhile True:\n    os.read(0, 1 << 20)\n", "TLE", "CPU-time|wall-time"),

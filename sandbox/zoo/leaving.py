@@ -59,7 +59,7 @@ ENTRIES: Final = (
     ),
     Entry(
         "grandchild-holds-stdout", 21, "a grandchild keeps stdout open, so that the reader waits",
-        "output goes to memory, and nobody reads a pipe",
+        "output goes to memory, and no process reads a pipe",
         Problem("ok", "stdio", (Case("", "opened"),), limits=Limits(cpu_s=0.5, wall_s=30.0)),
         (
             Attack("import os, time\nif os.fork() == 0:\n    time.sleep(300)\n    os._exit(0)\nprint('o')\n"),
@@ -87,7 +87,7 @@ ENTRIES: Final = (
     ),
     Entry(
         "covert-channels", 23, "keyrings, SysV memory, vsock, abstract sockets, io_uring",
-        "the filter: keyrings are told, the rest is refused", OPENED,
+        "the filter: keyrings are reported, the rest is refused", OPENED,
         (
             Attack(system_call("250, 0, -3, 0"), "SEC", "security: keyctl", "plain"),
             Attack(system_call("248, b'user', b'zoo', b'x', 1, -3"), "SEC", "security: add_key"),

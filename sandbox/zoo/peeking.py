@@ -63,7 +63,7 @@ ENTRIES: Final = (
     ),
     Entry(
         "parent-memory", 17, "read the memory, environment or command line of the process above",
-        "pid namespace (A) or Landlock domain (B); process_vm_* is told by the filter", OPENED,
+        "pid namespace (A) or Landlock domain (B); process_vm_* is reported by the filter", OPENED,
         (
             Attack("import os\nif open(f'/proc/{os.getppid()}/environ', 'rb').read() is not None:\n"
                    "    print('opened')\n", "RE", _DENIED, "plain"),

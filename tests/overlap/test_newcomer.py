@@ -143,7 +143,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", "learn.lr=2024-13-45"], "is not a YAML value: a date, a number or what a tag names is none"),
     (["train", "learn.lr=1", "learn.lr.x=1"], "learn.lr=1: is no section: write learn.lr=VALUE"),
     (["train", "learn.advantage=GRPO"], "here that is learn.advantage=group"),
-    (["train", "data.options={a: 1, a: 2}"], "'a' stands twice in one mapping"),
+    (["train", "data.options={a: 1, a: 2}"], "'a' is twice in one mapping"),
     (["train", "run.device=gpu"], "use one of auto, cpu, cuda"),
     (["train", "--devices", "8x80"], "use it with --dry-run"),
     (["train", "--resume", "run.dir=nowhere"], "run.dir='nowhere'"),
@@ -199,9 +199,9 @@ def test_a_run_that_is_misspelt_or_named_without_its_folder_is_told_with_the_one
     [
         (
             "learn: {lr: 1}\nrun: {steps: 3}\nlearn: {lr: 2}\n",
-            "'learn' stands twice in one mapping, in line 1 and line 3",
+            "'learn' is twice in one mapping, in line 1 and line 3",
         ),
-        ("learn:\n  lr: 1\n  lr: 2\n", "'lr' stands twice in one mapping, in line 2 and line 3"),
+        ("learn:\n  lr: 1\n  lr: 2\n", "'lr' is twice in one mapping, in line 2 and line 3"),
         ("- a\n", "write sections"),
         ("learn: [lr\n", "is not YAML: line 2, column 1: expected"),
         ("learn:\n  lr: 1\n loss: ppo\n", "is not YAML: line 3, column 2: expected"),

@@ -144,7 +144,7 @@ def short(problem, program):
         ("judge absent.json right.py", "error: absent.json: cannot be opened (No such file"),
         ("judge problem.json absent.py", "error: absent.py: cannot be opened (No such file"),
         ("judge problem.json problem.json", "give --language, one of python, c,"),
-        ("judge twice.json right.py", "key 'input' stands twice: leave one out"),
+        ("judge twice.json right.py", "key 'input' is there twice: leave one out"),
         ("judge problem.json sum", "sum: is a directory; give one file"),
         ("judge sum.KPP right.py", "sum.KPP: archives are not supported; unpack it"),
         ("judge sum right.py --all", "--all is for problem.json"),

@@ -114,7 +114,7 @@ def as_response(done: ProgramRun, fetched: Mapping[str, str]) -> RunCodeResponse
     """The response of `/run_code`; ``fetched``: names of fetched files, as they were asked for."""
     found = dict(done.files)
     files = {name: b64encode(found[inside]).decode() for name, inside in fetched.items() if inside in found}
-    message = done.message + ("; more was written than stands here" if done.cut else "")
+    message = done.message + ("; more was written than is shown" if done.cut else "")
     return response(_compile_result(done), _run_result(done), message, files)
 
 

@@ -134,16 +134,22 @@ def test_what_is_lacking_is_named_with_what_mends_it(
         ([PYTHON], None, 1, "a run would fail: 1 lacking, see the lines with LACKS"),
     ],
 )
+@pytest.mark.parametrize("as_json", [True, False])
 def test_the_exit_code_says_whether_a_run_can_start(
-    lines: Any, compiler: Any, code: int, last: str, machine: Machine,
+    lines: Any, compiler: Any, code: int, last: str, as_json: bool, machine: Machine,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture,
 ) -> None:  # fmt: skip
     machine.sandbox = FINE | {"lines": lines}
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
-    assert cli.main(["doctor"]) == code
+    assert cli.main(["doctor", *(["--json"] if as_json else [])]) == code
     said = capsys.readouterr().out
-    assert said.splitlines()[-1] == last
-    assert "OK     shared memory  " in said
+    if as_json:
+        answer = json.loads(said)
+        assert answer["ok"] == (code == 0)
+        assert {"name", "state", "detail", "repair"} == set(answer["checks"][0])
+    else:
+        assert said.splitlines()[-1] == last
+        assert "OK     shared memory  " in said
 
 
 def test_a_program_is_asked_for_its_code_and_output(monkeypatch: pytest.MonkeyPatch) -> None:
