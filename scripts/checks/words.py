@@ -1,6 +1,6 @@
 """Check the words of docstrings, comments, messages and documents: plain standard English.
 
-A docstring begins with a verb A word of ``INSTEAD`` is refused with what to write in its place.
+A docstring begins with a verb or a noun. A word of ``INSTEAD`` is refused with what to write in its place.
 """
 
 import ast
