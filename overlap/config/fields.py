@@ -89,8 +89,12 @@ class VerifyConfig:
         require(self.workers <= here, "verify.workers", self.workers, f"{way_out}: use {here} or less")
 
 
-TRACKERS = ("tensorboard", "wandb", "trackio")
-"""Trackers that ``run.trackers`` may name by one word."""
+TRACKERS = {
+    "tensorboard": "overlap.hooks.services:TensorBoard",
+    "wandb": "overlap.hooks.services:Wandb",
+    "trackio": "overlap.hooks.services:Trackio",
+}
+"""Trackers that ``run.trackers`` may name by one word, and their classes."""
 
 
 @config_section

@@ -6,14 +6,11 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from overlap.config.fields import Config
+from overlap.config.fields import TRACKERS, Config
 from overlap.config.import_path import import_named
 from overlap.core import described_error, line_of, shortened
 from overlap.core.errors import ConfigError, OverlapError, near_or_all, raise_all
 from overlap.hooks.callback import METHODS, Callback
-
-SERVICES = {"tensorboard": "TensorBoard", "wandb": "Wandb", "trackio": "Trackio"}
-"""The classes in ``overlap.hooks.services`` that ``run.trackers`` names by one word."""
 
 
 def named_callbacks(cfg: Config) -> tuple[Any, ...]:
@@ -25,10 +22,7 @@ def named_callbacks(cfg: Config) -> tuple[Any, ...]:
 def named_trackers(cfg: Config) -> dict[str, Any]:
     """Make the trackers that ``run.trackers`` names. Raises ConfigError, also for a package that is not installed."""
     field = "run.trackers"
-    made = {
-        name: _made(field, name, f"overlap.hooks.services:{SERVICES[name]}" if name in SERVICES else name)
-        for name in cfg.run.trackers
-    }
+    made = {name: _made(field, name, TRACKERS.get(name, name)) for name in cfg.run.trackers}
     check_callbacks(list(made.values()), field)
     return made
 
