@@ -41,6 +41,8 @@ class Estimator:
     where a critic makes advantages, or nothing does.
     """
 
+    told: str
+    """The algorithm in the words of the papers, as the plan has it."""
     group: GroupAdvantage | None = None
     step: Callable[[Sequence[float], LearnConfig], Sequence[float]] | None = None
 
@@ -90,11 +92,11 @@ def leave_one_out(rewards: Sequence[float], learn: LearnConfig) -> Sequence[floa
 
 
 ESTIMATORS: Mapping[str, Estimator] = {
-    "group": Estimator(group=standardized),
-    "leave_one_out": Estimator(group=leave_one_out),
-    "global": Estimator(step=standardized),
-    "gae": Estimator(),
-    NONE: Estimator(),
+    "group": Estimator("GRPO (advantage within the prompt's group)", group=standardized),
+    "leave_one_out": Estimator("RLOO (reward less the mean of the group's other samples)", group=leave_one_out),
+    "global": Estimator("REINFORCE++ (advantage over the step's samples)", step=standardized),
+    "gae": Estimator("PPO (advantage by a critic, GAE)"),
+    NONE: Estimator("distillation (no reward, only the KL to the reference)"),
 }
 """The values of ``learn.advantage``."""
 
@@ -110,7 +112,7 @@ def estimator(name: str) -> Estimator:
     learn = LearnConfig(advantage=name)
     for rewards in ([0.0, 1.0, 1.0, 0.5], [1.0]):
         _checked(function, rewards, learn)
-    return Estimator(function)
+    return Estimator(f"advantage by {name}", function)
 
 
 def _checked(compare: GroupAdvantage, rewards: Sequence[float], learn: LearnConfig) -> Sequence[float]:

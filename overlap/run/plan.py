@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from overlap.config.fields import Config
 from overlap.core import Task
 from overlap.core.errors import ConfigError, RequestRefused, blaming, count_of
+from overlap.pipeline.advantage import ESTIMATORS
 from overlap.placement.activations import trained_parameters
 from overlap.placement.devices import bfloat16_is_fast
 from overlap.placement.fit import named_devices, planned_seats
@@ -72,19 +73,11 @@ def _staleness(cfg: Config, seats: Seats) -> str:
     return told + ("; unfinished responses sleep with the engine and are continued" if kept else "")
 
 
-_ALGORITHMS = {
-    "group": "GRPO (advantage within the prompt's group)",
-    "leave_one_out": "RLOO (reward less the mean of the group's other samples)",
-    "global": "REINFORCE++ (advantage over the step's samples)",
-    "gae": "PPO (advantage by a critic, GAE)",
-    "none": "distillation (no reward, only the KL to the reference)",
-}
-
-
 def _algorithm(cfg: Config) -> str:
     """Method that makes a gradient of rewards, in the words of the papers."""
     learn = cfg.learn
-    told = _ALGORITHMS.get(learn.advantage, f"advantage by {learn.advantage}") + f", loss {learn.loss}"
+    shipped = ESTIMATORS.get(learn.advantage)
+    told = (shipped.told if shipped else f"advantage by {learn.advantage}") + f", loss {learn.loss}"
     told += f", off-policy correction {learn.correction}" if learn.correction != "none" else ""
     return told + ("" if learn.kl_coef else ", no KL penalty")
 

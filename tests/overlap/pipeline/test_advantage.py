@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from group_of import group_of
 from hypothesis import given
 from hypothesis import strategies as st
+from places import ROOT
 
 from overlap.config.learn import LearnConfig
 from overlap.core.errors import ConfigError
-from overlap.pipeline.advantage import complete, estimate, estimator
+from overlap.pipeline.advantage import ESTIMATORS, complete, estimate, estimator
 
 GRPO, DR_GRPO = LearnConfig(), LearnConfig(normalize_advantages=False)
 RLOO = LearnConfig(advantage="leave_one_out")
@@ -71,6 +74,29 @@ def test_global_advantages_are_those_of_the_whole_step() -> None:
     assert step[0].advantages == pytest.approx([(1 - mean) / std] * 2)
     assert step[1].advantages == pytest.approx([-mean / std, 0.0, (0.5 - mean) / std])
     assert [g.dropped for g in step] == ["", ""]
+
+
+def test_every_shipped_advantage_is_a_value_of_the_field_and_has_its_row_in_the_documents() -> None:
+    field = get_args(get_type_hints(LearnConfig, include_extras=True)["advantage"])[0]
+    (values,) = [get_args(choice) for choice in get_args(field) if get_origin(choice) is Literal]
+    assert sorted(values) == sorted(ESTIMATORS)
+    table = (ROOT / "docs/algorithms.md").read_text("utf-8").partition("## Advantages")[2].partition("## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == sorted(ESTIMATORS)
+
+
+@pytest.mark.parametrize("name", [name for name, made in ESTIMATORS.items() if made.group or made.step])
+def test_the_configuration_knows_what_a_shipped_advantage_does(name: str) -> None:
+    """``within_groups`` where it compares the samples of a prompt; a division that it does not make is refused."""
+    made, plain = ESTIMATORS[name], LearnConfig(advantage=name)  # type: ignore[arg-type]
+    assert plain.within_groups is (made.group is not None), "LearnConfig.within_groups"
+    compare = made.group or made.step
+    assert compare is not None
+    try:
+        divided = LearnConfig(advantage=name, normalize_advantages=True)  # type: ignore[arg-type]
+    except ConfigError:
+        return
+    undivided = LearnConfig(advantage=name, normalize_advantages=False)  # type: ignore[arg-type]
+    assert compare([1.0, 0.0, 0.0], divided) != compare([1.0, 0.0, 0.0], undivided), "learn.normalize_advantages"
 
 
 SAME = [
