@@ -21,7 +21,7 @@ from sandbox.core.checks import check_files, quoted
 from sandbox.core.nouns import MIB, Limits, Program
 from sandbox.core.program_run import ProgramRun
 from sandbox.errors import InvalidProblem, SandboxError
-from sandbox.languages.table import find_language
+from sandbox.languages import table
 from sandbox.serve.answers import Refused, from_base64
 from sandbox.serve.bounds import MEMORY_BYTES
 from sandbox.serve.sandbox_fusion.models import CommandRunResult, RunCodeRequest, RunCodeResponse
@@ -29,7 +29,7 @@ from sandbox.serve.service import Service
 
 LANGUAGES: Final = {"nodejs": "javascript", "js": "javascript"}
 """Names of SandboxFusion that are not ours."""
-NAMES: Final = ("python", "cpp", "c", "java", "nodejs", "rust", "go")
+NAMES: Final = tuple("nodejs" if name == "javascript" else name for name in table.LANGUAGES)
 """Names as in SandboxFusion, which has no C."""
 PATIENCE_S: Final = 8.0
 """Clients wait ten seconds longer than compiling and running may take together; then they count the answer as lost."""
@@ -58,7 +58,7 @@ def fusion_language(name: str) -> str:
     """Our name of a language. Raises Refused, with its name, for one that cannot be run here."""
     if name not in NAMES and name not in LANGUAGES:
         raise Refused(422, f"language={quoted(name)}: cannot be run here; use one of {', '.join(NAMES)}")
-    return find_language(LANGUAGES.get(name, name)).name
+    return table.find_language(LANGUAGES.get(name, name)).name
 
 
 def limits_of(run_s: float, memory: int) -> Limits:
@@ -134,7 +134,8 @@ def response(
 
 def is_interpreted(language: str) -> bool:
     """Return whether SandboxFusion knows no compilation of it: what cannot be parsed fails as it runs."""
-    return language in ("python", "javascript")
+    known = table.find_language(language)
+    return known.warm or known.artifact == known.source
 
 
 def return_code(exit_code: int | None, signal_sent: int | None, cause: str) -> int:

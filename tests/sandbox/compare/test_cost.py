@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
-from floods import Flood, floods
+from floods import STDERR, Flood, floods
 from toolchains import need
 from wide import every
 
 from sandbox.compare import hashed
+from sandbox.languages.table import LANGUAGES
 
 FLOODS = list(floods())
 SIZE = 256 << 10
@@ -56,6 +57,10 @@ def test_the_judge_reads_everything_in_linear_time(flood: Flood) -> None:
     if flood.language:
         need(flood.language)
     assert ends_in_time(flood.make(min(SIZE, flood.most)))
+
+
+def test_every_language_has_a_flood_of_what_its_runtime_says() -> None:
+    assert {name.strip() for name in STDERR} == set(LANGUAGES)
 
 
 class Counted:

@@ -108,7 +108,7 @@ async def test_files_go_in_and_out_as_base64_and_null_ones_and_missing_ones_are_
 
 
 REFUSED = [
-    ({"language": "php"}, "language='php': cannot be run here; use one of python, cpp"),
+    ({"language": "php"}, "language='php': cannot be run here; use one of python, c, cpp"),
     ({"code": None}, "code: is missing"),
     ({"run_timeout": 0}, "run_timeout=0"),
     ({"memory_limit_MB": True}, "memory_limit_MB=True"),
