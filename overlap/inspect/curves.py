@@ -1,4 +1,4 @@
-"""The curves of a run, defined once: the page, the comparison of runs and the picture all draw them from here."""
+"""The curves of a run: the page draws all of them, the picture ``FIRST``; comparisons have ``Curve``s of their own."""
 
 from __future__ import annotations
 
