@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from places import ROOT
 from sessions import Stage, interrupt, play
 from tracker_stubs import FileTracker, calls
 
+from overlap.config.fields import TRACKERS
 from overlap.config.load import load_config
 from overlap.core import Batch
 from overlap.core.errors import ConfigError
@@ -168,3 +172,10 @@ def test_what_is_no_tracker_is_refused_with_the_way_out(names: str, says: str, m
         named_trackers(load_config(None, [f"run.trackers={names}"]))
     assert says in str(raised.value)
     assert raised.value.exit_code == 2
+
+
+def test_every_tracker_with_a_name_of_its_own_has_its_class_and_its_row_in_the_documents() -> None:
+    paths = [path.partition(":") for path in TRACKERS.values()]
+    assert all(isinstance(getattr(import_module(module), name), type) for module, _, name in paths)
+    table = (ROOT / "docs/look.md").read_text("utf-8").partition("## Trackers")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(TRACKERS)
