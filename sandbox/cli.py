@@ -253,3 +253,7 @@ def _bench(options: argparse.Namespace) -> int:
         print(f"{figure['name']:28} " + (f"{figure['ms']:8.2f} ms" if figure["ms"] is not None else figure["note"]))
     print(f"median of {found['rounds']} programs, tier {found['tier']}")
     return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
