@@ -101,27 +101,30 @@ class AsciiJson(Response):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def error_response(error: Exception, status: int | None = None) -> Response:
-    """The answer that tells an error; ``status`` instead of the usual one. An unforeseen error is our fault: it goes to
-    stderr, and is a 504 too.
-    """
+def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
+    """Return status and body for an error. An unforeseen one is our fault: it goes to stderr, and is a 504 too."""
     kind, text = type(error).__name__, str(error)
     match error:
         case Busy():
-            usual = 503
+            status = 503
         case Refused():
-            usual = error.status
+            status = error.status
         case RequestValidationError():
-            kind, (usual, text) = "Refused", _wrong_field(error)
+            kind, (status, text) = "Refused", _wrong_field(error)
         case HTTPException():
-            kind, usual, text = "Refused", error.status_code, error.detail
+            kind, status, text = "Refused", error.status_code, error.detail
             text += f"; use {error.headers['Allow']}" if error.headers else ""
         case SandboxError():
-            usual = next(status for known, status in _STATUS if isinstance(error, known))
+            status = next(status for known, status in _STATUS if isinstance(error, known))
         case _:
             traceback.print_exception(error)
-            usual, kind = 504, "SandboxError"
-    body = {"error": {"type": kind, "message": printable(text or kind)}}
+            status, kind = 504, "SandboxError"
+    return status, {"error": {"type": kind, "message": printable(text or kind)}}
+
+
+def error_response(error: Exception, status: int | None = None) -> Response:
+    """The answer that tells an error; ``status`` instead of the usual one."""
+    usual, body = error_body(error)
     return AsciiJson(body, status or usual, _HEADERS.get(usual))
 
 

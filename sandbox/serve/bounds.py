@@ -16,6 +16,8 @@ from sandbox.errors import InvalidProblem
 QUEUE: Final = 1024
 BODY_BYTES: Final = 64 * MIB
 HELD_BYTES: Final = 1024 * MIB
+JOBS_MAX: Final = 10_000
+"""Jobs of one batch."""
 PYTHON_BYTES: Final = 256 << 10
 """Bytes of the text of one problem that is parsed as Python: its asserts. Parsing it holds every other client up."""
 TEXT_VALUES: Final = 200_000

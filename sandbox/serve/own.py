@@ -1,7 +1,8 @@
 """Our own routes: programs to judge, and what the server says of itself.
 
-POST /judge    problem, program             ──▶ a judgement, as `sandbox judge --json` prints it
-POST /run      program, stdin, files, ...   ──▶ one run without a verdict
+POST /judge         problem, program             ──▶ a judgement, as `sandbox judge --json` prints it
+POST /judge/batch   jobs, and a problem for all  ──▶ JSON lines in order of finishing, each with the job's index
+POST /run           program, stdin, files, ...   ──▶ one run without a verdict
 GET  /version /health /metrics
 """
 
@@ -9,22 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from sandbox.core.checks import quoted, wrong_type
 from sandbox.core.nouns import Judgement, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
-from sandbox.errors import ToolchainMissing
+from sandbox.errors import SandboxError, ToolchainMissing
 from sandbox.languages import toolchain
 from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES, find_language
-from sandbox.serve.answers import ERRORS, AsciiJson, from_base64
+from sandbox.serve.answers import ERRORS, AsciiJson, ErrorInfo, Refused, error_body, from_base64
+from sandbox.serve.bounds import JOBS_MAX
 from sandbox.serve.service import MEDIA_TYPE, Service
 
 KEPT: Final = "problem-kept"
@@ -53,15 +59,36 @@ class KnownFields(BaseModel):
         return given
 
 
-class JudgeRequest(KnownFields):
-    """A program to judge."""
+class Job(KnownFields):
+    """A program to judge; in a batch, what is left out is what stands beside its jobs."""
 
     problem: Annotated[Any, checked_later(Problem | str)] = Field(
-        description=f"or the name that the header {KEPT} of an answer gave it; 409 where it is not kept any more"
+        None, description=f"or the name that the header {KEPT} of an answer gave it; 409 where it is not kept any more"
     )
-    program: Annotated[Any, checked_later(Program | str)] = Field(description="or its source")
+    program: Annotated[Any, checked_later(Program | str)] = Field(None, description="or its source")
     turn: int = Field(0, ge=-_TURN_MAX, le=_TURN_MAX, description="jobs of the lowest turn go first")
     stop_at_first_failure: bool | None = Field(None, description="null: as the server was started")
+
+
+class JudgeRequest(Job):
+    """A program to judge by itself."""
+
+    problem: Annotated[Any, checked_later(Problem | str)]
+    program: Annotated[Any, checked_later(Program | str)]
+
+
+class BatchRequest(Job):
+    """Programs to judge."""
+
+    jobs: Annotated[list[Job], FailFast()] = Field(max_length=JOBS_MAX)
+
+
+class BatchLine(BaseModel):
+    """The result of one job of a batch."""
+
+    index: int
+    judgement: Judgement | None = None
+    error: ErrorInfo | None = None
 
 
 class RunRequest(KnownFields):
@@ -88,13 +115,22 @@ Serves = Annotated[Service, Depends(service_of)]
 @router.post("/judge", response_model=Judgement, responses=ERRORS)
 async def judge_asked(asked: JudgeRequest, service: Serves) -> Response:
     """Judge a program."""
-    problem = service.problem(asked.problem)
-    program = problem.program(asked.program)
-    find_language(program.language)
-    done = await service.pool.judge(
-        problem, program, turn=asked.turn, stop_at_first_failure=asked.stop_at_first_failure
-    )
-    return AsciiJson(done.to_json(), headers={KEPT: service.problems.name(problem)})
+    job = _job(service, asked, asked)
+    done = await service.pool.judge(**job)
+    return AsciiJson(done.to_json(), headers={KEPT: service.problems.name(job["problem"])})
+
+
+@router.post("/judge/batch", responses={**ERRORS, 200: {"model": BatchLine, "content": {"application/x-ndjson": {}}}})
+async def judge_batch(batch: BatchRequest, service: Serves) -> Response:
+    """Judge many programs: a JSON line for each, as they end."""
+    jobs = []
+    for number, asked in enumerate(batch.jobs):
+        try:
+            jobs.append(_job(service, asked, batch))
+        except (Refused, SandboxError) as error:
+            raise Refused(getattr(error, "status", 422), f"jobs[{number}]: {error}") from None
+        await asyncio.sleep(0)  # others are answered between
+    return _Lines(_judged(service, jobs))
 
 
 @router.post("/run", response_model=ProgramRun, responses=ERRORS)
@@ -139,3 +175,55 @@ def _toolchain(language: Language) -> str | None:
         return toolchain.toolchain(language)
     except ToolchainMissing:
         return None
+
+
+def _job(service: Service, asked: Job, batch: Job) -> dict[str, Any]:
+    """The arguments of `Pool.judge`. Raises Refused, InvalidProblem, InvalidProgram."""
+    given = asked.model_fields_set
+    if missing := [name for name in ("problem", "program") if name not in given | batch.model_fields_set]:
+        raise Refused(422, f"{missing[0]}: is missing")
+    found = {name: getattr(asked if name in given else batch, name) for name in Job.model_fields}
+    problem = service.problem(found["problem"])
+    program = problem.program(found["program"])
+    find_language(program.language)
+    return {**found, "problem": problem, "program": program}
+
+
+async def _judged(service: Service, jobs: list[dict[str, Any]]) -> AsyncGenerator[bytes]:
+    """A line per job, as they end. Only some wait for the pool at a time: other clients' jobs come between."""
+    left, running = iter(enumerate(jobs)), set[asyncio.Task[bytes]]()
+    try:
+        while True:
+            while len(running) < 4 * service.pool.workers and (job := next(left, None)) is not None:
+                running.add(asyncio.create_task(_line(service, *job)))
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _line(service: Service, index: int, job: Mapping[str, Any]) -> bytes:
+    try:
+        found = {"judgement": (await service.pool.judge(**job)).to_json()}
+    except Exception as error:
+        found = error_body(error)[1]
+    return json.dumps({"index": index, **found}, separators=(",", ":")).encode() + b"\n"
+
+
+class _Lines(StreamingResponse):
+    """JSON lines. What makes them has ended when this has, also where the client has left between two."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, lines: AsyncGenerator[bytes]) -> None:
+        super().__init__(lines)
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._lines):
+            await super().__call__(scope, receive, send)

@@ -42,6 +42,12 @@ class Answered:
         return json.loads(self.body)
 
     @property
+    def lines(self) -> list[Any]:
+        """The JSON lines of a stream that has its end."""
+        assert self.body.endswith(b"\r\n0\r\n\r\n"), self.body[-80:]
+        return [json.loads(line) for line in self.body.splitlines() if line.startswith(b"{")]
+
+    @property
     def error(self) -> str:
         """The message of a refusal."""
         return str(self.json["error"]["message"])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import socket
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from pooling import LONG, RIGHT, SLEEPER, SUM, until
 from pydantic import BaseModel, ValidationError
 from serving import Served, answered, answering, served
 
+from sandbox import Judgement
 from sandbox.serve import listening
 from sandbox.serve.bounds import Bounds
-from sandbox.serve.own import RunRequest
+from sandbox.serve.own import BatchRequest, RunRequest
 from sandbox.serve.sandbox_fusion.models import RunCodeRequest, RunJupyterRequest
 
 JOB = {"problem": SUM.to_json(), "program": RIGHT.source}
@@ -32,11 +35,13 @@ def left(s: Served) -> float | None:
 
 
 @pytest.mark.promise("serve-bounds")
+@pytest.mark.parametrize("path", ["/judge", "/judge/batch"])
 @served(2)
-async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served) -> None:
+async def test_a_client_that_hangs_up_cancels_its_jobs(s: Served, path: str) -> None:
     _, writer = await s.connect()
-    writer.write(request(ENDLESS))
-    await until(lambda: s.service.pool.stats().running == 1)
+    body = ENDLESS if path == "/judge" else {"jobs": [ENDLESS, ENDLESS | {"program": SLEEPER.source + "#"}]}
+    writer.write(request(body, path))
+    await until(lambda: s.service.pool.stats().running == len(body.get("jobs", [0])))
     writer.close()
     await until(lambda: s.service.pool.stats().running == s.service.in_hand == 0)
     assert left(s) == 1
@@ -149,6 +154,26 @@ async def test_a_client_that_reads_nothing_loses_its_answer(s: Served, monkeypat
     quiet.close()
 
 
+@served(2, bounds=Bounds(send_s=0.2))
+async def test_a_client_that_reads_no_lines_of_a_batch_cancels_its_other_jobs(
+    s: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = s.service.pool.judge
+
+    async def talk(*asked: Any, **how: Any) -> Judgement:
+        return dataclasses.replace(await judge(*asked, **how), compile_log="x" * (15 << 20))
+
+    monkeypatch.setattr(s.service.pool, "judge", talk)
+    monkeypatch.setattr(listening, "CLOSING_S", 0.1)
+    _, writer = await s.connect()
+    writer.transport.pause_reading()
+    writer.write(request({"jobs": [ENDLESS, JOB]}, "/judge/batch"))
+    await until(lambda: left(s) == 1)
+    assert s.service.in_hand == s.service.pool.stats().running == 0
+    await until(lambda: not s.server.server_state.connections)
+    writer.close()
+
+
 @pytest.mark.promise("serve-bounds")
 @served(token="sésame".encode().hex())
 async def test_a_token_is_asked_for(s: Served) -> None:
@@ -238,6 +263,8 @@ async def test_what_takes_long_to_parse_inside_of_a_text_is_refused(
     ("request_", "body"),
     [
         (RunRequest, {"program": "", "x": 1, "y": 1}),
+        (BatchRequest, {"jobs": [1, 1]}),
+        (BatchRequest, {"jobs": [{"x": 1, "y": 1}, {"x": 1}]}),
         (RunCodeRequest, {"code": "", "language": "c", "fetch_files": [1, 1]}),
         (RunJupyterRequest, {"cells": [1, 1]}),
     ],

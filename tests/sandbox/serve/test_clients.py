@@ -116,3 +116,32 @@ async def test_the_package_sandbox_fusion_runs_programs_and_notebooks(s: Served)
     assert notebook["status"] == "Success"
     assert [cell["display"] for cell in notebook["cells"]] == [[], [{"text/plain": "2"}], [], []]
     assert notebook["cells"][3]["error"][0]["ename"] == "ZeroDivisionError"
+
+
+@needs("sandbox-fusion")
+@pytest.mark.shared
+@has_programs
+@served(2, judge_once=True)
+async def test_the_package_sandbox_fusion_accepts_what_the_local_pool_accepts(s: Served) -> None:
+    rows = labelled(24)
+    found = await told(
+        "sandbox-fusion", s.url, [["submit", _submission(row)] for row in rows if row.problem.kind != "function"]
+    )
+    rows = [row for row in rows if row.problem.kind != "function"]
+    shares = await local_shares(s.service.pool, rows)
+    assert [each.get("accepted", each) for each in found] == [share == 1.0 for share in shares]
+
+
+def _submission(row: Labelled) -> dict[str, Any]:
+    kind, data = "MBPPDataset", {"test": [case.input for case in row.problem.cases], "labels": {}}
+    if row.problem.kind == "stdio":
+        tests = [{"input": {"stdin": case.input}, "output": {"stdout": case.expected}} for case in row.problem.cases]
+        kind, data = "CommonOJDataset", {"test": tests}
+    how = {
+        "dataset_type": kind,
+        "language": "python",
+        "run_timeout": CPU_S,
+        "provided_data": data,
+        "extra": {"compare": "lines"},
+    }
+    return {"dataset": "x", "id": 1, "completion": row.answer, "config": how}

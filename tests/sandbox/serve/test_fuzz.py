@@ -17,7 +17,7 @@ from serving import Served, answered, served
 
 JOB = {"problem": SUM.to_json(), "program": {"source": RIGHT.source}, "turn": 0}
 RUN = {"program": RIGHT.source, "stdin": "3 4", "files": {"a": "YQ=="}, "limits": {"cpu_s": 1}, "fetch_files": ["a"]}
-BODIES = {"/judge": JOB, "/run": RUN}
+BODIES = {"/judge": JOB, "/judge/batch": {"problem": SUM.to_json(), "jobs": [{"program": "print(7)"}] * 2}, "/run": RUN}
 ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 1e308, 10**400, float("nan"), "", "\ud800", "\0", "x" * 5000, [], {}, [[]], {"a": {}}),
     [0] * 100,

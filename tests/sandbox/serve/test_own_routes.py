@@ -10,7 +10,7 @@ import pytest
 from pooling import RIGHT, SUM, WRONG
 from serving import Served, answering, served
 
-from sandbox import CheckerError, SandboxError, ToolchainMissing
+from sandbox import CheckerError, Problem, SandboxError, ToolchainMissing
 from sandbox.serve.service import KeptProblems
 
 PROBLEM = SUM.to_json()
@@ -26,6 +26,45 @@ async def test_a_program_is_judged_as_the_pool_judges_it(s: Served) -> None:
         assert got.status == 200, got.body
         assert got.json["verdict"] == here.verdict
         assert got.json.keys() == here.to_json().keys()
+
+
+@served(2)
+async def test_a_batch_has_one_line_per_job_and_each_says_which(s: Served) -> None:
+    jobs = [{"program": program.source} for program in [RIGHT, WRONG] * 10]
+    got = await s.ask("/judge/batch", {"problem": PROBLEM, "jobs": jobs})
+    assert got.headers["content-type"] == "application/x-ndjson"
+    found = {line["index"]: line["judgement"]["verdict"] for line in got.lines}
+    assert [found[n] for n in range(20)] == ["AC", "WA"] * 10
+
+
+@served(2)
+async def test_a_batch_hands_results_out_before_the_last_is_there(s: Served) -> None:
+    limits = PROBLEM["limits"] | {"wall_s": 100}
+    slow = {"program": "import time\ntime.sleep(900)", "problem": PROBLEM | {"limits": limits}}
+    body = json.dumps({"problem": PROBLEM, "jobs": [slow, {"program": RIGHT.source}]}).encode()
+    reader, writer = await s.connect()
+    writer.write(b"POST /judge/batch HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    await reader.readuntil(b"\r\n\r\n")
+    line = json.loads(await reader.readexactly(int(await reader.readline(), 16)))
+    assert (line["index"], line["judgement"]["verdict"]) == (1, "AC")
+    assert s.service.pool.stats().running == 1
+    writer.close()
+
+
+@served()
+async def test_our_fault_in_a_batch_is_one_lines(s: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = s.service.pool.judge
+
+    async def fail_once(problem: Problem, program: Any, **how: Any) -> Any:
+        if program.source == "fail":
+            raise SandboxError("a worker died")
+        return await judge(problem, program, **how)
+
+    monkeypatch.setattr(s.service.pool, "judge", fail_once)
+    got = await s.ask("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": "fail"}, {"program": RIGHT.source}]})
+    first, second = sorted(got.lines, key=lambda line: int(line["index"]))
+    assert first == {"index": 0, "error": {"type": "SandboxError", "message": "a worker died"}}
+    assert second["judgement"]["verdict"] == "AC"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +90,11 @@ async def test_a_program_is_judged_as_the_pool_judges_it(s: Served) -> None:
         ("/judge", {"problem": PROBLEM, "program": "", "turn": "x"}, 422, "turn='x': must be a valid integer"),
         ("/judge", {"problem": PROBLEM, "program": "", "stop_at_first_failure": 1}, 422, "must be a valid boolean"),
         ("/judge", {"problem": "x", "program": ""}, 409, "problem='x': is not kept"),
+        ("/judge/batch", {"problem": PROBLEM}, 422, "jobs: is missing"),
+        ("/judge/batch", {"jobs": [{}] * 10_001}, 422, "at most 10000"),
+        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {"a": 1}]}, 422, "jobs[1]: unknown field 'a'"),
+        ("/judge/batch", {"problem": PROBLEM, "jobs": [{"program": ""}, {}]}, 422, "jobs[1]: program: is missing"),
+        ("/judge/batch", {"problem": "x", "jobs": [{"program": ""}]}, 409, "jobs[0]: problem='x': is not kept"),
         ("/run", {}, 422, "program: is missing"),
         ("/run", {"program": "", "files": {"a": "%"}}, 422, "must be text in base64"),
         ("/run", {"program": "", "files": {"../a": ""}}, 422, "'../a' is no name below a directory"),
@@ -105,6 +149,8 @@ async def test_a_problem_may_be_named_by_what_an_answer_said_of_it(s: Served) ->
     job = {"problem": PROBLEM, "program": RIGHT.source}
     name = (await s.ask("/judge", job)).headers["problem-kept"]
     assert (await s.ask("/judge", job | {"problem": name})).json["verdict"] == "AC"
+    batch = await s.ask("/judge/batch", {"problem": name, "jobs": [{"program": RIGHT.source}]})
+    assert batch.lines[0]["judgement"]["verdict"] == "AC"
     got = await s.ask("/judge", job | {"problem": name[:-1] + "x"})
     assert (got.status, "send it whole" in got.error) == (409, True)
 
@@ -133,7 +179,7 @@ async def test_the_server_tells_what_it_is_and_has_done(s: Served) -> None:
 @answering()
 async def test_the_openapi_document_has_every_route_with_its_schemas(s: Served) -> None:
     document = (await s.ask("/openapi.json")).json
-    assert {"/judge", "/run", "/run_code", "/run_jupyter", "/submit"} <= document["paths"].keys()
+    assert {"/judge", "/judge/batch", "/run", "/run_code", "/run_jupyter", "/submit"} <= document["paths"].keys()
     schemas = document["components"]["schemas"]
     assert schemas["Problem"]["required"] == ["id", "kind", "cases"]
     assert schemas["JudgeRequest"]["required"] == ["problem", "program"]
