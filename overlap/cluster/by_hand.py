@@ -165,7 +165,7 @@ def end_node(state: NodeState) -> None:
     """
     if left := process_tree.kill_tree(node_processes(state), KILL_S, trackers=True):
         raise OverlapError(f"these processes of the node did not end: {', '.join(map(str, left))}; try again")
-    for killed in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # what it left, with its cgroup
+    for killed in Path(state.place, "tmp").glob("ovl-*"):  # what it left, with its cgroup
         remove_run_directory(str(killed))
     remove_tree(state.place)
     with suppress(OSError):

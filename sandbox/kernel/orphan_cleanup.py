@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import urlsafe_b64encode
 from contextlib import suppress
 from typing import Final
 
 from sandbox.kernel import cgroup
 from sandbox.kernel.clear import remove_tree
 
-_PREFIX: Final = "overlap-sandbox-"
-_NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-(\d+)-.*")
-"""Pid, start time and pid namespace of the owner: containers may share a temp folder."""
+_PREFIX: Final = "ovl-"
+_NAME: Final = re.compile(rf"{_PREFIX}([0-9a-f]+)-([0-9a-f]+)-([0-9a-f]+)-.*")
+"""Pid, start time and pid namespace of the owner, in hexadecimal: containers may share a temp folder. At most 36
+characters in all, for below the directory programs make sockets, whose whole path may have 107.
+"""
 
 
 def reserve_directory(above: str = "") -> str:
@@ -66,12 +69,13 @@ def _temp_folder() -> str:
 
 def _orphaned(name: str) -> bool:
     found = _NAME.fullmatch(name)
-    return found is not None and int(found[3]) == _namespace() and _started(int(found[1])) != int(found[2])
+    return found is not None and int(found[3], 16) == _namespace() and _started(int(found[1], 16)) != int(found[2], 16)
 
 
 def _own_name() -> str:
     pid = os.getpid()
-    return f"{_PREFIX}{pid}-{_started(pid)}-{_namespace()}-{os.urandom(4).hex()}"
+    token = urlsafe_b64encode(os.urandom(4)).decode().rstrip("=")
+    return f"{_PREFIX}{pid:x}-{_started(pid):x}-{_namespace():x}-{token}"
 
 
 def _namespace() -> int:

@@ -6,12 +6,14 @@ produces  {"ready": true, "style"} or {"error"} first; then of each call {"score
 waits for a line, or for the current child until its deadline; ends when the socket closes, or by SIGTERM at once
 
 The function is imported once. Each call has its own session and an empty directory (also TMPDIR), with stdin and stdout
-on /dev/null; processes and files that remain after the call are counted as leaked, and removed.
+on /dev/null; processes and files that remain after the call are counted as leaked, and removed. The directory's path is
+short, for the sockets that a call makes there, as `multiprocessing.Manager` does.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import os
 import select
@@ -48,6 +50,7 @@ def main() -> None:
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, _end)
     sys.path.insert(0, os.getcwd())
+    root, numbers = tempfile.gettempdir(), itertools.count()
     stream = control.makefile("rw", encoding="utf-8")
     named = options.target
     try:
@@ -67,7 +70,7 @@ def main() -> None:
         except Exception as error:
             _send(stream, {"unusable": f"{options.target}: {called.refusal(error)}"})
             continue
-        _send(stream, _call(called, answered, options.deadline_s, ours, control.fileno()))
+        _send(stream, _call(called, answered, f"{root}/{next(numbers)}", options.deadline_s, ours, control.fileno()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,8 @@ def _send(stream: Any, data: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _call(called: _Called, answered: Answered, deadline_s: float, ours: set[int], control: int) -> Any:
-    base = tempfile.mkdtemp()
-    directory = f"{base}/call/here"  # two levels down, so that a program's ../.. is still ours to count and remove
+def _call(called: _Called, answered: Answered, base: str, deadline_s: float, ours: set[int], control: int) -> Any:
+    directory = f"{base}/a/b"  # two levels down, so that a program's ../.. is still ours to count and remove
     os.makedirs(directory)
     nonce = os.urandom(16).hex()
     receive, send = os.pipe()

@@ -57,7 +57,7 @@ def run_directories() -> set[str]:
 
     from sandbox.kernel import cgroup
 
-    prefix = f"overlap-sandbox-{os.getpid()}-"
+    prefix = f"ovl-{os.getpid():x}-"
     return {name for name in {*os.listdir(tempfile.gettempdir()), *cgroup.other_names()} if name.startswith(prefix)}
 
 

@@ -182,5 +182,5 @@ class ServeCommand:
 
     def groups(self) -> set[str]:
         """Control groups of its processes."""
-        owners = {f"overlap-sandbox-{process.pid}-" for process in self.family()}
+        owners = {f"ovl-{process.pid:x}-" for process in self.family()}
         return {name for name in cgroup.other_names() if any(name.startswith(owner) for owner in owners)}

@@ -147,7 +147,7 @@ def test_what_was_started_is_ended_with_its_children_and_what_they_left_and_noth
     monkeypatch.setattr(by_hand, "remove_run_directory", removed.append)  # with its cgroup
     double(raylet)
     assert cluster(*here)[0] == 0
-    left = Path(double.environment["TMPDIR"]) / "overlap-sandbox-1-2-abc"
+    left = Path(double.environment["TMPDIR"]) / "ovl-1-2-3-abc"
     (left / "deep").mkdir(parents=True)
     left.chmod(0)
     worker = identify(int((double.place / "worker").read_text()))

@@ -182,7 +182,7 @@ def test_nothing_of_it_outlives_a_driver_that_is_killed(tmp_path) -> None:
         driver.kill()
     assert psutil.wait_procs(agents, timeout=CLEAN_S)[1] == []
     until = time.monotonic() + CLEAN_S
-    while left := [path.name for path in tmp_path.iterdir() if path.name.startswith("overlap-sandbox-")]:
+    while left := [path.name for path in tmp_path.iterdir() if path.name.startswith("ovl-")]:
         assert time.monotonic() < until, left
 
 

@@ -229,7 +229,7 @@ def test_whoever_is_still_in_a_group_is_ended_when_it_is_removed(jail: Jail) -> 
 
 
 def test_the_group_of_a_dead_owner_is_swept_and_a_living_ones_is_not(jail: Jail) -> None:
-    dead = f"{orphan_cleanup._PREFIX}{os.getpid()}-1-{orphan_cleanup._namespace()}-x.y"
+    dead = f"{orphan_cleanup._PREFIX}{os.getpid():x}-1-{orphan_cleanup._namespace():x}-x.y"
     living = f"{orphan_cleanup._own_name()}.y"
     try:
         for name in (dead, living):

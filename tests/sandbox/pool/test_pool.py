@@ -13,6 +13,7 @@ from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, members, pool_of, 
 
 from sandbox import Case, Judgement, Pool, Problem, Program, SandboxError, Verdict
 from sandbox.errors import PoolClosed, ToolchainMissing
+from sandbox.kernel import orphan_cleanup
 from sandbox.kernel.orphan_cleanup import remove_orphans, reserve_directory
 from sandbox.pool import link
 
@@ -126,21 +127,31 @@ async def test_the_queue_is_bounded_and_makes_callers_wait(pool: Pool) -> None:
 def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mine = Path(reserve_directory())
-    pid, _, namespace = mine.name.removeprefix("overlap-sandbox-").split("-")[:3]
-    dead = tmp_path / f"overlap-sandbox-{pid}-1-{namespace}-abc"
-    containers = tmp_path / f"overlap-sandbox-{pid}-1-{int(namespace) + 1}-abc"  # its pid 1 may live
-    other = tmp_path / "something-else"
-    for path in (mine, dead, containers, other):
+    pid, _, namespace = mine.name.removeprefix("ovl-").split("-")[:3]
+    dead = tmp_path / f"ovl-{pid}-1-{namespace}-abc"
+    containers = tmp_path / f"ovl-{pid}-1-{int(namespace, 16) + 1:x}-abc"  # its pid 1 may live
+    runs = tmp_path / "ovl-0123abcd"  # not ours: its reaper removes it
+    for path in (mine, dead, containers, runs):
         path.mkdir()
     remove_orphans()
-    assert sorted(tmp_path.iterdir()) == sorted([mine, containers, other])
+    assert sorted(tmp_path.iterdir()) == sorted([mine, containers, runs])
+
+
+def test_the_name_of_a_directory_leaves_room_for_a_socket_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as longest:
+        longest.setattr(os, "getpid", lambda: 1 << 22)
+        longest.setattr(orphan_cleanup, "_namespace", lambda: (1 << 32) - 1)
+        longest.setattr(orphan_cleanup, "_started", lambda pid: 20 * 365 * 86_400 * 100)  # after 20 years
+        name = Path(reserve_directory()).name
+    in_a_call = f"/{'t' * 19}/{name}/99999/a/b"
+    assert len(f"{in_a_call}/pymp-xxxxxxxx/listener-xxxxxxxx") < 100
 
 
 def test_a_pools_own_folder_lies_where_it_is_told_to(tmp_path: Path) -> None:
     async def main() -> None:
         async with Pool(1, directory=str(tmp_path)) as pool:
             await pool.judge(SUM, RIGHT)
-            assert [name.startswith("overlap-sandbox-") for name in os.listdir(tmp_path)] == [True]
+            assert [name.startswith("ovl-") for name in os.listdir(tmp_path)] == [True]
 
     asyncio.run(main())
     assert list(tmp_path.iterdir()) == []

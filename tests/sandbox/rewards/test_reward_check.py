@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,17 @@ def test_what_outlives_a_call_is_counted_and_removed(module: Path, tmp_path: Pat
 def test_a_reward_that_changes_its_mind_is_found(module: Path, tmp_path: Path) -> None:
     body = f"calls = open({str(tmp_path / 'calls')!r}, 'a+'); calls.write('x'); calls.seek(0)\n"
     assert find(module, body + "    return float(len(calls.read()) % 2)", RIGHT).disagreements == ["right"]
+
+
+def test_a_reward_may_use_a_multiprocessing_manager(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket's path has to fit into 107 bytes: here in a temporary folder of 20 characters."""
+    body = "import multiprocessing\n    paid = multiprocessing.Manager().list()\n"
+    body += "    paid.append(1.0 if 'map' in program else 0.0)\n    return paid[0]"
+    with tempfile.TemporaryDirectory(prefix="managed", dir="/tmp") as folder:
+        assert len(folder) == 20
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        found = find(module, body)
+    assert found.clean, found.findings
 
 
 def test_an_answer_that_a_program_writes_itself_is_no_answer(module: Path) -> None:
