@@ -154,6 +154,17 @@ async def test_a_client_that_reads_nothing_loses_its_answer(s: Served, monkeypat
     quiet.close()
 
 
+@served(1, judge_once=True)
+async def test_other_clients_jobs_come_between_those_of_a_batch(s: Served) -> None:
+    _, writer = await s.connect()
+    jobs = [{"program": f"import time\ntime.sleep(0.1)  # {number}"} for number in range(30)]
+    writer.write(request({"problem": SUM.to_json(), "jobs": jobs}, "/judge/batch"))
+    await until(lambda: s.service.pool.stats().running == 1)
+    assert (await s.ask("/judge", JOB)).json["verdict"] == "AC"
+    assert sum(s.service.pool.stats().verdicts.values()) < 31  # some of the batch are not judged yet
+    writer.close()
+
+
 @served(2, bounds=Bounds(send_s=0.2))
 async def test_a_client_that_reads_no_lines_of_a_batch_cancels_its_other_jobs(
     s: Served, monkeypatch: pytest.MonkeyPatch
