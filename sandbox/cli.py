@@ -241,7 +241,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from sandbox.doctor.bench import measure_languages
+    from sandbox.doctor.doctor import measure_languages
 
     if options.rounds < 1:
         raise SandboxError(f"--rounds {options.rounds}: must be at least 1")

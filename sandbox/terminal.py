@@ -1,4 +1,4 @@
-"""The process around a command: signals, and standard streams that are closed, full, or not read.
+"""The process around a command: signals, its environment, and standard streams that are closed, full, or not read.
 
 Exit codes: 130 Ctrl-C, 143 SIGTERM, 129 the terminal was closed, 141 the reader of the output has gone.
 """
@@ -118,3 +118,11 @@ def _drop_unwritten() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def current_environment() -> dict[str, str]:
+    """A copy of this process's environment, made while another thread may change it: `dict(os.environ)` raises KeyError
+    where a variable goes between its name and its value.
+    """
+    # Each of the two steps is one operation of the interpreter.
+    return {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}

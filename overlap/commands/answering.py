@@ -24,17 +24,17 @@ from overlap.commands.kept_answers import (
     config_for,
 )
 from overlap.commands.standalone import ServingParts, run_standalone
-from overlap.config.arguments import check_config_given, check_count_given, path_given
 from overlap.config.fields import Config
 from overlap.config.load import load_config
+from overlap.config.rules import check_config_given, check_count_given, path_given
 from overlap.core import Prompt, Request, Scored, Split, Task, Trajectory
 from overlap.core.errors import ConfigError, near_or_all
 from overlap.evaluation.evaluate import Asked, PassRate, measure_pass_rate, score_answers, tallied
 from overlap.pipeline.prompts import PromptStream
-from overlap.record.digest import data_digest
 from overlap.record.logs import OpenConsole, guest, quiet
 from overlap.record.out_file import OutFile
 from overlap.record.progress import Progress
+from overlap.record.resume import data_digest
 from overlap.record.sample_rows import SampleNotes, SampleRows
 from overlap.run.run_inputs import RunInputs
 

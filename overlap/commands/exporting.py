@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from overlap.commands.publishing import HubRepo
-from overlap.config.arguments import check_count_given, path_given
-from overlap.config.changes import check_stored_fields
-from overlap.config.load import config_from_dict
+from overlap.config.load import check_stored_fields, config_from_dict
+from overlap.config.rules import check_count_given, path_given
 from overlap.core.errors import ConfigError
 from overlap.learner.saved_state import export_policy
 from overlap.policy.resolve import resolve_policy

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from overlap.config.arguments import path_given
+from overlap.config.rules import path_given
 from overlap.core.errors import ConfigError, error_reason
 
 STARTER = Path(__file__).with_name("starter")

@@ -11,9 +11,9 @@ from typing import Any, get_type_hints
 
 from pydantic.fields import FieldInfo
 
-from overlap.config.changes import changes
 from overlap.config.fields import Config
 from overlap.config.hints import name_hint
+from overlap.config.load import changes
 from overlap.config.rules import choices, field_infos, may_change, takes_import_path
 from overlap.core.errors import ConfigError
 
@@ -50,7 +50,7 @@ def page() -> str:
     lines = [
         "# Configuration",
         "",
-        "<!-- Made by `python -m overlap.config > docs/config.md` from the docs of the fields in overlap/config. -->",
+        "<!-- Made by `python -m overlap.config.docs > docs/config.md` from the docs of the fields. -->",
         "",
         "A run is described by a YAML file of these sections and by `section.field=value` on the command line. A field",
         "that is not named has its default. A file with the line `extends: FILE` (a path relative to its own folder)",
@@ -113,3 +113,7 @@ def _value(default: Any) -> str:
 def _written(value: Any) -> str:
     """As it may be written in a configuration; a list or mapping as JSON, which is YAML."""
     return json.dumps(value, ensure_ascii=False) if value and isinstance(value, list | dict) else _value(value)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

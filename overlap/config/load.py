@@ -1,21 +1,23 @@
-"""Configuration from a YAML file and ``key.sub=value`` overrides."""
+"""Configuration from a YAML file and ``key.sub=value`` overrides, and what differs from that of an earlier run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
 from overlap.config.fields import Config
 from overlap.config.hints import sections, wrong_names
-from overlap.config.rules import Overrides
-from overlap.config.yaml_file import HISTORY, read_yaml
-from overlap.core.errors import ConfigError, one_line, raise_all
+from overlap.config.rules import Overrides, field_infos, may_change
+from overlap.core.errors import ConfigError, count_of, one_line, raise_all
+from overlap.core.json_types import to_json_types
 
 EXTENDS = "extends"
+HISTORY = "history"  # is in a run directory's config.yaml beside the sections, and is no part of a configuration
 
 
 def load_config(source: str | Path | Mapping[str, Any] | None = None, overrides: Overrides = ()) -> Config:
@@ -177,3 +179,75 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> ConfigError | None:
             return ConfigError(full, below, way_out)
     below[name] = value
     return None
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a mapping with a key that occurs twice in it: the first value would be lost without a message."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[Any, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name, line = self.construct_object(key), key.start_mark.line + 1
+            if name in seen:
+                first = f"line {seen[name]}" + (" and" if seen[name] != line else ", and again in")
+                raise yaml.YAMLError(f"{name!r} is twice in one mapping, in {first} line {line}: leave one out")
+            seen[name] = line
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(text: str) -> Any:
+    """The value of one YAML document. Raises yaml.YAMLError."""
+    try:
+        return yaml.load(text, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        if (mark := error.problem_mark) is None:
+            raise
+        raise yaml.YAMLError(f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # how the loader says what fits no tag
+        raise yaml.YAMLError(f"a date, a number or what a tag names is none: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A field with another value than before. ``allowed``: a resumed run may change it."""
+
+    field: str
+    was: Any
+    now: Any
+    allowed: bool
+
+    def __str__(self) -> str:
+        return f"{self.field} was {self.was!r}, is {self.now!r}"
+
+
+def changes(was: Mapping[str, Any], now: Config) -> tuple[Change, ...]:
+    """The fields of ``now`` that differ from ``was``, which :meth:`Config.to_dict` of this version made."""
+    found = []
+    for section, name, info in _every_field():
+        before, value = to_json_types(was[section][name]), to_json_types(getattr(getattr(now, section), name))
+        if before != value:
+            found.append(Change(f"{section}.{name}", before, value, may_change(info)))
+    return tuple(found)
+
+
+def check_run_version(file: Path) -> None:
+    """Raise ConfigError for a run's ``config.yaml`` that another version of this package wrote."""
+    check_stored_fields(read_sections(file), str(file.parent))
+
+
+def check_stored_fields(stored: Mapping[str, Any], run: str) -> None:
+    """Raise ConfigError for the configuration of a ``run`` that has other fields than those of this version."""
+    known = {f"{section}.{name}" for section, name, _ in _every_field()}
+    there = {f"{section}.{name}" for section in get_type_hints(Config) for name in stored.get(section) or {}}
+    if odd := sorted(known ^ there):
+        way_out = f"another version made this run (it {'lacks' if odd[0] in known else 'has'} {odd[0]}"
+        way_out += f", and differs in {count_of(len(odd) - 1, 'other field')}" if len(odd) > 1 else ""
+        raise ConfigError("run.dir", run, f"{way_out}): use that version for it, or begin a new run")
+
+
+def _every_field() -> Iterator[tuple[str, str, Any]]:
+    for section, kind in get_type_hints(Config).items():
+        for name, info in field_infos(kind).items():
+            yield section, name, info

@@ -24,7 +24,7 @@ from overlap.generate.service import TRANSFERS, EngineSpec
 from overlap.placement.devices import free_memory
 from overlap.placement.engine_memory import cpu_block_tokens, cpu_kv_bytes
 from overlap.placement.shapes import shape_of, text_config
-from overlap.policy.adapted import adapted_layers
+from overlap.policy.check import adapted_layers
 
 READY_S = {"cpu": 600.0, "cuda": 1200.0}
 """Longest start of an engine, s. On GPUs it may compile kernels first, where the machine has nvcc."""

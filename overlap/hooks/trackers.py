@@ -18,7 +18,7 @@ from overlap.core.errors import one_line
 from overlap.hooks.callback import CallbackRun, Evaluated, RunEvent, StepTaken
 from overlap.hooks.thread import Asked, CallbackThread
 from overlap.record.run_files import RunFile
-from overlap.record.write_failures import WriteFailures
+from overlap.record.rundir import WriteFailures
 
 END_S, INTERRUPTED_S = 30.0, 3.0
 """Time for all trackers to finish, and after Ctrl-C, s."""

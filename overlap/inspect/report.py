@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from overlap.config.arguments import path_given
+from overlap.config.rules import path_given
 from overlap.core.errors import ConfigError, RunDirError, error_reason
 from overlap.inspect.compare import comparison, run_names
 from overlap.inspect.health import run_warnings
-from overlap.inspect.page import MARK, page_html
-from overlap.inspect.page_data import report_data
+from overlap.inspect.page_data import MARK, page_html, report_data
 from overlap.inspect.run_data import RunData, load_run
 from overlap.record.out_file import OutFile
 from overlap.record.run_files import RunFile

@@ -28,8 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from overlap.core.errors import ConfigError, OverlapError, error_reason
-from overlap.inspect.page import json_text, page_html, page_policy
-from overlap.inspect.page_data import run_facts, run_lists
+from overlap.inspect.page_data import json_text, page_html, page_policy, run_facts, run_lists
 from overlap.inspect.run_data import RunData, open_samples
 from overlap.inspect.sample_parts import sample_parts, token_parts
 from overlap.process.interrupts import handle_interrupts

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import TypeAdapter
 
-from overlap.config.arguments import path_given
-from overlap.config.yaml_file import HISTORY
+from overlap.config.load import HISTORY
+from overlap.config.rules import path_given
 from overlap.core import reaches
 from overlap.core.errors import ConfigError, error_reason
 from overlap.inspect.sample_reason import ACCEPTED

@@ -26,9 +26,8 @@ from overlap.core.errors import LearnerError, blaming
 from overlap.learner.gae import Credit, credit, explained_variance, whitened
 from overlap.learner.micro_batch import MiniBatch
 from overlap.learner.model import hidden_states, ready_policy
-from overlap.learner.optimizer import learning_rate, take_step
 from overlap.learner.tensors import MicroTensors, to_tensors
-from overlap.learner.zero.backend import ZeroBackend
+from overlap.learner.zero.backend import ZeroBackend, learning_rate, take_step
 
 HEAD = "head.pt"
 Values = tuple[Tensor, Tensor]  # of the tokens, and behind the responses

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.config.learn import LearnConfig
 from overlap.core.errors import ConfigError
-from overlap.policy.adapted import linear_layers
+from overlap.policy.check import linear_layers
 from overlap.weights.full import ADAPTER_SCALE, FullTensors, LowRank, whole_shape
 
 if TYPE_CHECKING:

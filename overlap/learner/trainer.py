@@ -28,10 +28,9 @@ from overlap.learner.losses import KL_ESTIMATES, TokenLoss, policy_loss, token_l
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, plain, ready_policy
 from overlap.learner.offload import HostBuffers, ModelMemory, Residency
-from overlap.learner.optimizer import learning_rate, take_step
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import MicroTensors, SequenceGroup, to_tensors
-from overlap.learner.zero.backend import ZeroBackend
+from overlap.learner.zero.backend import ZeroBackend, learning_rate, take_step
 from overlap.weights.full import FullTensors, whole_shape
 
 Known = Sequence[list[Tensor] | None]

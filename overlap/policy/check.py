@@ -1,5 +1,5 @@
 """Contents that a checkpoint directory must have before anything is started on it: files that are whole, a model that
-is known; and a digest, equal wherever the checkpoint is.
+is known; a digest, equal wherever the checkpoint is; and the layers that adapters are beside.
 
 Engine and learner would find the same faults, but minutes later, in other words, and one of them at a time.
 """
@@ -118,3 +118,20 @@ def _starts(size: int) -> list[int]:
     if size <= _PIECES * _PIECE:
         return list(range(0, size, _PIECE))
     return [piece * (size - _PIECE) // (_PIECES - 1) for piece in range(_PIECES)]
+
+
+def adapted_layers(policy: Path) -> list[str]:
+    """Last parts of the names of the linear layers in the decoder of a checkpoint, of which ``config.json`` is read."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return linear_layers(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(policy)))
+
+
+def linear_layers(policy: Any) -> list[str]:
+    """The same of a Hugging Face model. Its output layer is none of them."""
+    from torch import nn
+
+    modules = policy.base_model.named_modules()
+    return sorted({name.rpartition(".")[2] for name, module in modules if isinstance(module, nn.Linear)})

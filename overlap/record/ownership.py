@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from overlap.config.yaml_file import HISTORY
+from overlap.config.load import HISTORY
 from overlap.core.errors import ConfigError, refusing
 from overlap.core.json_types import to_json_types
 from overlap.process.atomic import guarded, is_stdout, remove_path, write_atomic

@@ -1,14 +1,20 @@
-"""Resumes a run from its newest checkpoint: the same run, or one with changes that the caller allows."""
+"""Resumes a run from its newest checkpoint: the same run, or one with changes that the caller allows. The digest
+of its prompts, and of the problems that they carry, says whether its data is the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from overlap.config.changes import Change, changes, check_run_version
 from overlap.config.fields import Config
+from overlap.config.load import Change, changes, check_run_version
+from overlap.core import Prompt
 from overlap.core.errors import ConfigError, refusing
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.kept_samples import Carryover
@@ -17,6 +23,8 @@ from overlap.record.ownership import find_run_file, read_history
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
 from overlap.record.timing import NAN, Row
+
+_DEEPEST = 40  # an object that holds itself has no end
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +146,33 @@ def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
         stored = read_steps(run.metrics, size=state.metrics_offset)
     rows = tuple({name: NAN if value is None else value for name, value in row.items()} for row in stored)
     return Resumed(state, folder, rows, carried)
+
+
+def data_digest(prompts: Iterable[Prompt]) -> str:
+    """Hex digest of the prompts, in their order, and of all data that they carry (tests, reference answers).
+
+    It is the same in every process, and wherever the file is: of an object with unknown contents (no dataclass,
+    container or plain value), only the type counts.
+    """
+    digest = hashlib.sha256()
+    for prompt in prompts:
+        known = prompt.id, list(prompt.token_ids), prompt.prefill, _plain(prompt.data, 0)
+        digest.update(json.dumps(known).encode())
+    return digest.hexdigest()[:16]
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """``value`` as JSON types, with the names of its types."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    kind, parts = type(value).__qualname__, list[Any]()
+    if isinstance(value, bytes | bytearray):
+        parts = [value.hex()]
+    elif depth < _DEEPEST and is_dataclass(value) and not isinstance(value, type):
+        parts = [_plain(getattr(value, f.name), depth + 1) for f in fields(value) if f.compare]
+    elif depth < _DEEPEST and isinstance(value, Mapping):
+        parts = [_plain(part, depth + 1) for item in value.items() for part in item]
+    elif depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
+        parts = [_plain(part, depth + 1) for part in value]
+        parts = sorted(parts, key=json.dumps) if isinstance(value, set | frozenset) else parts
+    return {kind: parts}

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from overlap.config.changes import check_run_version
 from overlap.config.fields import Config
+from overlap.config.load import check_run_version
 from overlap.core import Learner, Prompt, Request, Scored, Trajectory, WeightUpdate
 from overlap.core.clock import now
 from overlap.core.errors import ConfigError

@@ -12,7 +12,7 @@ from overlap.evaluation.history import EvaluationHistory
 from overlap.hooks.callback import CallbackRun
 from overlap.hooks.thread import CallbackThread
 from overlap.hooks.trackers import Trackers
-from overlap.inspect.picture import write_picture
+from overlap.inspect.curves import write_picture
 from overlap.inspect.report import by_product, report_html, run_that_ends, warnings_at_the_end
 from overlap.inspect.run_data import RunData
 from overlap.process.atomic import write_atomic

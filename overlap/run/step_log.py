@@ -18,10 +18,10 @@ from overlap.pipeline.learning import StepResult
 from overlap.pipeline.loop import Position
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.checkpoint import LEARNER, RunState, is_complete, path_of, save_state, writing
-from overlap.record.digest import data_digest
 from overlap.record.kept_samples import save_carryover
 from overlap.record.progress import selection_line
 from overlap.record.recorder import Recorder
+from overlap.record.resume import data_digest
 from overlap.record.run_files import RunFile
 from overlap.run.run_events import RunEvents
 from overlap.run.run_inputs import RunSetup

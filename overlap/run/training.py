@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from overlap.config.arguments import check_config_given, path_given
 from overlap.config.fields import Config
+from overlap.config.rules import check_config_given, path_given
 from overlap.core import Task
 from overlap.core.errors import ConfigError
 from overlap.hooks.checks import check_callbacks, named_callbacks, named_trackers
@@ -20,11 +20,10 @@ from overlap.process.interrupts import Interrupts, handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.record.checkpoint import LEARNER
 from overlap.record.closing import closing_lines
-from overlap.record.digest import data_digest
 from overlap.record.kept_samples import KeptSamples
 from overlap.record.logs import Console, OpenConsole, guest, quiet
 from overlap.record.progress import banner, final_table
-from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen
+from overlap.record.resume import BEGINNING, Resumed, check_reopen, data_digest, reopen
 from overlap.record.run_summary import RunSummary
 from overlap.record.rundir import RunDir
 from overlap.run.control import RunControl

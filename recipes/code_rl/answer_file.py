@@ -26,9 +26,9 @@ from overlap.core.errors import ConfigError
 from overlap.core.json_types import to_json_types
 from overlap.evaluation.evaluate import STALL_S, OnScored, ProblemTally, score_answers
 from overlap.process.atomic import guarded
-from overlap.record.digest import data_digest
 from overlap.record.json_lines import JsonLines, parse_json_lines
 from overlap.record.metrics import solved
+from overlap.record.resume import data_digest
 
 FORMAT = 1
 SamplingSettings = Mapping[str, Any]

@@ -25,8 +25,8 @@ from sandbox.core.nouns import Judgement, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
 from sandbox.errors import AccessDenied, PoolClosed, SandboxError, from_wire
+from sandbox.judging.single_run import as_problem, checked_names
 from sandbox.pool.counts import Counts, PoolStats
-from sandbox.pool.run_as_problem import as_problem, checked_names
 from sandbox.pool.slots import Slots
 
 TRIES: Final = 4

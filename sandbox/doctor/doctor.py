@@ -11,16 +11,19 @@ import json
 import os
 import select
 import signal
+import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from subprocess import PIPE, TimeoutExpired
-from typing import Final
+from typing import Any, Final
 
 from sandbox.build.builder import Builder
-from sandbox.core.nouns import Isolation, Limits, Verdict
-from sandbox.errors import SandboxError, Starved, WorkerDied
+from sandbox.core.nouns import Case, Isolation, Limits, Program, Verdict
+from sandbox.core.problem import Problem
+from sandbox.errors import SandboxError, Starved, ToolchainMissing, WorkerDied
 from sandbox.jail.jail import TIERS, Jail
 from sandbox.jail.spawn import start_process
 from sandbox.judging import control
@@ -47,6 +50,8 @@ _CGROUP: Final = (
     "one, the memory of many processes is watched by sampling"
 )
 _KERNEL: Final = "boot Linux 5.13 or later with landlock in the lsm= list; 6.12 or later to scope signals"
+_PYTHON = "print(sum(map(int, input().split())))"
+_CPP = '#include <cstdio>\nint main() { int a, b; std::scanf("%d %d", &a, &b); std::printf("%d\\n", a + b); }'
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,3 +257,40 @@ def self_test(judge: Judge, language: Language) -> tuple[bool, str]:
         return True, done.toolchain
     reason = done.compile_log or (done.cases[0].message if done.cases else "")
     return False, f"{done.toolchain}: its self-test ended with {done.verdict}: {reason.strip()[:300]}"
+
+
+def measure_languages(isolation: Isolation = "auto", rounds: int = 30) -> dict[str, Any]:
+    """Return {"tier", "rounds", "figures": [{"name", "ms", "note"}]}: "ms" is the median per program, or None where a
+    toolchain is missing, and the note says which. Raises SandboxError when a benchmark program is not accepted.
+    """
+    figures: list[dict[str, Any]] = []
+
+    def add(name: str, ms: float | None, note: str = "") -> None:
+        figures.append({"name": name, "ms": ms, "note": note})
+
+    start = time.perf_counter()
+    with Jail(isolation) as jail:
+        add("start a jail", (time.perf_counter() - start) * 1e3)
+        judge = Judge(jail, Builder(f"{jail.directory}/build"))
+        for tests in (1, 15):
+            add(f"python, {tests} tests", _median_ms(judge, "python", _PYTHON, tests, rounds))
+        try:
+            add("c++, compile", _ms(judge, "cpp", _CPP, 1))
+            for tests in (1, 15):
+                add(f"c++ compiled, {tests} tests", _median_ms(judge, "cpp", _CPP, tests, rounds))
+        except ToolchainMissing as error:
+            add("c++", None, str(error))
+        return {"tier": jail.tier, "rounds": rounds, "figures": figures}
+
+
+def _median_ms(judge: Judge, language: str, source: str, tests: int, rounds: int) -> float:
+    return statistics.median(_ms(judge, language, source, tests) for _ in range(rounds))
+
+
+def _ms(judge: Judge, language: str, source: str, tests: int) -> float:
+    start = time.perf_counter()
+    cases = tuple(Case(f"{n} {n}\n", str(2 * n)) for n in range(tests))
+    done = judge.judge(Problem("bench", "stdio", cases), Program(source, language))
+    if done.verdict is not Verdict.AC:
+        raise SandboxError(f"the benchmark's own {language} program was judged {done.verdict}: {done.compile_log}")
+    return (time.perf_counter() - start) * 1e3

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.core.nouns import MIB, Limits
-from sandbox.kernel.memfd import make_memfd, read_all
+from sandbox.kernel.linux import make_memfd, read_all
 from sandbox.languages.language import Runtime
 
 _NUMBERS: Final = ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes", "left_behind")

@@ -7,9 +7,9 @@ import sys
 from subprocess import DEVNULL, Popen
 from typing import Final
 
-from sandbox import environment
 from sandbox.errors import SandboxError
 from sandbox.kernel import inherited
+from sandbox.terminal import current_environment
 
 _BOOT: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.kernel.inherited import reset_inherited; "
@@ -32,7 +32,7 @@ def start_process(
     if not python:
         raise SandboxError("sys.executable is empty: this interpreter cannot start another")
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    ours = environment.current()
+    ours = current_environment()
     # With LD_BIND_NOW, or each fork would resolve its symbols again, and copy the tables for it.
     theirs = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
     if fixed_hashes:

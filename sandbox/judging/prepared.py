@@ -25,7 +25,7 @@ from sandbox.core.nouns import SOURCE_BYTES_MAX, Case, Limits, Program
 from sandbox.core.problem import Problem
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun, RunResult
-from sandbox.kernel.memfd import new_memfd, seal_memfd
+from sandbox.kernel.linux import new_memfd, seal_memfd
 from sandbox.languages.layout import CompileError, ProgramLayout, lay_out
 from sandbox.languages.table import find_language
 

@@ -1,16 +1,20 @@
-"""One run of a program without a verdict: what it printed, how it ended, what it used."""
+"""One run of a program without a verdict: what it printed, how it ended, what it used. A pool does it as a stdio
+problem of one case, whose expected output is not read.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from sandbox.build.builder import Builder
-from sandbox.core.checks import encode_text, printable
-from sandbox.core.nouns import Program, Verdict
+from sandbox.core.checks import check_files, encode_text, printable, wrong_type
+from sandbox.core.nouns import COMPILE_LIMITS, Case, Judgement, Limits, Program, Verdict
 from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
+from sandbox.errors import InvalidProblem
 from sandbox.jail.jail import Jail
 from sandbox.judging.prepared import PreparedProgram, encode_files
 from sandbox.judging.verdicts import decide_ending
@@ -20,6 +24,9 @@ from sandbox.languages.table import find_language
 
 _MESSAGE_MAX: Final = 300
 DOES_NOT_COMPILE: Final = "it does not compile"
+FETCHED_MAX: Final = 64
+_UNREAD: Final = "-"
+BUILD: Final = Problem("build", "stdio", (Case("", _UNREAD),), limits=COMPILE_LIMITS)
 
 
 def run_program(
@@ -70,3 +77,49 @@ def run_program(
         compile_s=compile_s,
         run_s=time.monotonic() - start,
     )
+
+
+def as_problem(
+    stdin: str, arguments: Sequence[str], files: Mapping[str, str | bytes], limits: Limits | None
+) -> Problem:
+    """Raises InvalidProblem for what no run can be given."""
+    if not isinstance(stdin, str):
+        raise wrong_type("run", "stdin", stdin, "text")
+    if not isinstance(files, Mapping):
+        raise wrong_type("run", "files", files, "a mapping of names to text or bytes")
+    pairs = tuple((name, _text(name, content)) for name, content in files.items())
+    case = Case(stdin, _UNREAD, arguments=_texts("arguments", arguments), files=pairs)
+    return Problem("run", "stdio", (case,), limits=Limits() if limits is None else limits)
+
+
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
+        raise wrong_type("run", name, given, "a list of texts")
+    return tuple(given)
+
+
+def _text(name: str, content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, bytes):
+        raise wrong_type("run", f"files[{name!r}]", content, "text or bytes")
+    return content.decode("utf-8", "surrogateescape")
+
+
+def checked_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of files to bring back. Raises InvalidProblem."""
+    found = tuple(dict.fromkeys(_texts("fetch_files", names)))
+    if len(found) > FETCHED_MAX:
+        raise InvalidProblem(f"run: fetch_files: {len(found)} files, and at most {FETCHED_MAX} are brought back")
+    for name in found:  # each by itself: one may be a folder of another
+        check_files("run: fetch_files", ((name, ""),), InvalidProblem)
+    return found
+
+
+def not_run(done: Judgement) -> ProgramRun:
+    """A program that does not compile, or took down each process that compiled or ran it."""
+    who = done.tier, done.language, done.toolchain
+    if done.verdict is Verdict.CE:
+        log, cause = done.compile_log, done.compile_cause
+        return ProgramRun(*who, message=DOES_NOT_COMPILE, compiled=False, compile_log=log, compile_cause=cause)
+    return ProgramRun(*who, cause="crash", message=done.cases[0].message)

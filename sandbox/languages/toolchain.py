@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
-from sandbox import environment
 from sandbox.errors import SandboxError, Starved, ToolchainMissing, is_shortage, not_started
 from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES
+from sandbox.terminal import current_environment
 
 _TIMEOUTS_S: Final = (20.0, 60.0)  # one try each
 _SYSTEM: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")  # every jail shows these
@@ -56,7 +56,7 @@ def _behind(name: str, path: str) -> str | None:
 
 def _output(argv: Sequence[str]) -> str:
     """Return a tool's stdout; empty when it fails. Raises Starved, SandboxError where none can be started."""
-    ours = environment.current() | {"LC_ALL": "C", "RUSTUP_AUTO_INSTALL": "0", "GOTOOLCHAIN": "local"}
+    ours = current_environment() | {"LC_ALL": "C", "RUSTUP_AUTO_INSTALL": "0", "GOTOOLCHAIN": "local"}
     for timeout_s in _TIMEOUTS_S:
         try:
             done = subprocess.run(

@@ -25,8 +25,8 @@ from sandbox.kernel import inherited
 from sandbox.kernel.orphan_cleanup import remove_run_directory, reserve_directory
 from sandbox.pool import messages
 from sandbox.pool.counts import Counts
+from sandbox.pool.messages import SharedFlags
 from sandbox.pool.problem_memfd import Written
-from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.slots import Slots
 from sandbox.pool.store import KEPT_MAX, Store, held_most
 

@@ -1,4 +1,5 @@
-"""Messages between sandbox processes: two lengths, a JSON head, and a JSON body that intermediaries need not read.
+"""Messages and flags between sandbox processes. A message is two lengths, a JSON head, and a JSON
+body that intermediaries need not read.
 
 Never pickle. A body may be megabytes of tests: the caller writes a problem's once, and the supervisor forwards bytes.
 """
@@ -7,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import struct
 from typing import Any, Final
 
 from sandbox.errors import ProtocolError
+from sandbox.kernel import inherited
+from sandbox.kernel.linux import new_memfd
 
 MESSAGE_MAX: Final = 512 << 20
 BUFFER: Final = 1 << 20
@@ -19,6 +23,7 @@ _LENGTHS: Final = struct.Struct("!II")
 
 Head = dict[str, Any]
 Message = tuple[Head, bytes]
+_HANDED: Final = b"\1"
 
 
 def pack_message(head: Head, body: bytes = b"") -> bytes:
@@ -72,3 +77,37 @@ def _exactly(sock: socket.socket, size: int) -> bytes | None:
             return None
         parts += part
     return bytes(parts)
+
+
+class SharedFlags:
+    """A byte per job in memory that pool, supervisor and workers share: whether its program was handed to a jail.
+
+    worker ── hand ──▶ flags ◀── is_handed ── the supervisor when a worker has died, the pool when the supervisor has
+
+    It is read after a death, to know whether the program can have caused it. With a descriptor, the flags are those of
+    another process. Closed with the last reference.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        """Raises OSError where there is no memory or no descriptor for it."""
+        self.fd = -1
+        self.fd = inherited.above_streams(new_memfd("flags")) if fd is None else fd
+
+    def hand(self, key: int) -> None:
+        """Mark the program as handed to a jail."""
+        os.pwrite(self.fd, _HANDED, key)
+
+    def take_back(self, key: int) -> None:
+        """Mark the program as in no jail; it may be tried in another."""
+        os.pwrite(self.fd, b"\0", key)
+
+    def is_handed(self, key: int) -> bool:
+        return self.fd >= 0 and os.pread(self.fd, 1, key) == _HANDED
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close

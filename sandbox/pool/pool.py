@@ -37,10 +37,10 @@ from sandbox.core.problem import Problem
 from sandbox.core.program_run import ProgramRun
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
 from sandbox.jail.jail import find_packages
-from sandbox.judging import control
+from sandbox.judging import control, single_run
 from sandbox.languages.language import Language
 from sandbox.languages.table import find_language
-from sandbox.pool import run_as_problem, split
+from sandbox.pool import split
 from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.judgement_cache import JudgementCache
 from sandbox.pool.link import Answer, Link, Ticket, TryFailed
@@ -164,8 +164,8 @@ class Pool:
         """
         start = time.monotonic()
         problem, fetch = (
-            run_as_problem.as_problem(stdin, arguments, files, limits),
-            run_as_problem.checked_names(fetch_files),
+            single_run.as_problem(stdin, arguments, files, limits),
+            single_run.checked_names(fetch_files),
         )
         program = problem.program(program)
         self._counts.waiting += 1
@@ -183,19 +183,19 @@ class Pool:
         language = find_language(program.language)
         compile_s = 0.0
         if not language.warm:
-            written = await self._with_link(lambda link: link.write(run_as_problem.BUILD))
-            build = _Job(run_as_problem.BUILD, program, language, written, turn, True, task="build")
+            written = await self._with_link(lambda link: link.write(single_run.BUILD))
+            build = _Job(single_run.BUILD, program, language, written, turn, True, task="build")
             built, shared = await self._builds.get(
                 program_key(program, language), problem.limits, lambda: self._judge(build)
             )
             compile_s = 0.0 if shared else built.run_s
             if built.verdict is not Verdict.AC:
-                return dataclasses.replace(run_as_problem.not_run(built), compile_s=compile_s)
+                return dataclasses.replace(single_run.not_run(built), compile_s=compile_s)
         written = await self._with_link(lambda link: link.write(problem))
         job = _Job(problem, program, language, written, turn, True, task="run", fetch=fetch, asserts=asserts)
         done = await self._answer(job)
         if isinstance(done, Judgement):
-            return run_as_problem.not_run(done)
+            return single_run.not_run(done)
         return dataclasses.replace(done, compile_s=compile_s)
 
     async def _judge_once(self, problem: Problem, program: Program, turn: int, stop: bool) -> tuple[Judgement, bool]:

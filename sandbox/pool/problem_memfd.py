@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 
 from sandbox.core.nouns import MIB
 from sandbox.core.problem import Problem
-from sandbox.kernel.memfd import new_memfd, seal_memfd
+from sandbox.kernel.linux import new_memfd, seal_memfd
 
 _WHERE: Final = struct.Struct("!Q")
 _SLICE: Final = MIB  # characters that are encoded at a time: encoding holds the interpreter, writing and hashing do not

@@ -31,9 +31,9 @@ from sandbox.jail.spawn import start_process
 from sandbox.kernel import linux
 from sandbox.kernel.orphan_cleanup import remove_run_directory
 from sandbox.pool import messages
+from sandbox.pool.messages import SharedFlags
 from sandbox.pool.problem_memfd import ProblemHandle
 from sandbox.pool.schedule import Backlog
-from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.store import ReceivedProblems
 from sandbox.zygote.guard import end_children
 

@@ -34,8 +34,8 @@ from sandbox.judging.judge import Judge
 from sandbox.judging.single_run import run_program
 from sandbox.kernel import linux
 from sandbox.pool import messages
+from sandbox.pool.messages import SharedFlags
 from sandbox.pool.problem_memfd import ProblemHandle, read_problem
-from sandbox.pool.shared_flags import SharedFlags
 
 RECYCLE_AFTER_RUNS: Final = 5000
 JAIL_BYTES_MAX: Final = 256 * MIB

@@ -25,11 +25,11 @@ from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final, Literal, get_args
 
-from sandbox import environment
 from sandbox.errors import SandboxError, not_started
 from sandbox.kernel import inherited
 from sandbox.kernel.clear import remove_tree
 from sandbox.kernel.orphan_cleanup import reserve_directory
+from sandbox.terminal import current_environment
 from sandbox.zoo.exhibits import LabelledProgram
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
@@ -233,7 +233,7 @@ class _Caller:
                     [sys.executable, "-c", boot, str(theirs.fileno()), json.dumps(asdict(self.options))],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    env=environment.current() | {"TMPDIR": self.directory},
+                    env=current_environment() | {"TMPDIR": self.directory},
                     start_new_session=True,
                 )
             undo.pop_all()

@@ -128,9 +128,9 @@ def _list(entries: Iterable[Entry], *, as_json: bool) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from sandbox.zoo import catalogue, pairs
+    from sandbox.zoo import catalogue
 
-    samples = list(pairs.labelled_pairs())
+    samples = list(catalogue.labelled_pairs())
     if options.samples:
         samples += _read_samples(options.samples)
     if not options.no_zoo:

@@ -24,7 +24,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from sandbox import environment
 from sandbox.client.client import Client
 from sandbox.core.nouns import Limits, Program
 from sandbox.core.problem import Problem
@@ -33,6 +32,7 @@ from sandbox.pool.pool import Pool
 from sandbox.rewards.extract import program_of_answer
 from sandbox.rewards.ground_truth import problem_in, problem_of
 from sandbox.rewards.outcome import Outcome, all_or_nothing, share_of_cases
+from sandbox.terminal import current_environment
 
 _LOG: Final = logging.getLogger("sandbox.rewards")
 _CLOSE_S: Final = 15.0
@@ -144,7 +144,7 @@ class ProcessPool:
 
 def pool_from_environment() -> Pool | Client:
     """A client of the servers that SANDBOX_URL names, or else a pool here. Raises ValueError."""
-    environ = environment.current()
+    environ = current_environment()
     if urls := [url.strip() for url in environ.get("SANDBOX_URL", "").split(",") if url.strip()]:
         try:
             return Client(urls, token=environ.get("SANDBOX_TOKEN", ""))

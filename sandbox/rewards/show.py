@@ -17,7 +17,7 @@ from sandbox.core.problem import Problem
 from sandbox.differences import first_failure_lines
 from sandbox.errors import SandboxError
 from sandbox.rewards.check import Options, RewardFinding, check_reward
-from sandbox.zoo import pairs
+from sandbox.zoo import catalogue
 from sandbox.zoo.catalogue import entries, labelled_programs
 from sandbox.zoo.exhibits import Attack, Entry, LabelledProgram
 
@@ -74,7 +74,7 @@ def _known() -> dict[str, list[Shown]]:
         rows: list[Shown] = [(program, entry, attack) for program, attack in programs]
         known |= {row[0].id: [row] for row in rows} | {entry.id: rows}
         known.setdefault(str(entry.row), []).extend(rows)
-    return known | {program.id: [(program, None, None)] for program in pairs.labelled_pairs()}
+    return known | {program.id: [(program, None, None)] for program in catalogue.labelled_pairs()}
 
 
 def _find(name: str) -> list[Shown]:

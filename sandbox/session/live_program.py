@@ -27,7 +27,7 @@ from sandbox.core.nouns import Isolation, Limits
 from sandbox.errors import Cancelled, WorkerDied
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
-from sandbox.kernel.memfd import make_memfd
+from sandbox.kernel.linux import make_memfd
 from sandbox.session.output import SHOWN_BYTES, Ended, Output, Stream, read_end
 from sandbox.zygote.run_clock import WALL_STRETCH
 

@@ -6,19 +6,22 @@ A  namespaces, a root of its own          B  Landlock, a subreaper          C  a
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import os
 import resource
 import socket
+import struct
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.kernel import landlock, linux, procfs, seccomp, uids
 from sandbox.kernel.clear import empty
 from sandbox.pyharness import _runner
-from sandbox.zygote import namespaces, network, readable_paths, watch
+from sandbox.zygote import namespaces, readable_paths, watch
 from sandbox.zygote.confine import Confinement, high
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.library import Library
@@ -34,6 +37,11 @@ _ONLY_IN_A: Final = {
     "root_files": "a root file system of its own",
     "links": "links at its top",
 }
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
+_REQUEST: Final = struct.Struct("16sh14x")  # ifreq: name, flags
+_BACKLOG: Final = 64
+_BUFFERS: Final = ("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem")
+_BUFFER_SIZES: Final = "4096 65536 65536"  # bytes: least, at first, at most; data there is no process's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +140,7 @@ def _enter_namespaces(
         os.waitpid(pid, 0)
         os._exit(0)
     packages, root_files = show["packages"], show["root_files"]
-    listening = network.listen_on_loopback() if show["network"] else None
+    listening = listen_on_loopback() if show["network"] else None
     late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if packages_are_moved(packages) else None
     namespaces.build_root(
         root,
@@ -232,3 +240,23 @@ def _empty(work: str) -> None:
     empty(work)
     os.chmod(work, _WORK_MODE)
     os.utime(work, (0, 0))
+
+
+def listen_on_loopback() -> socket.socket:
+    """Bring the loopback interface of this network namespace up, and listen there. Raises OSError.
+
+    The socket is for the jail's owner, who serves it from outside: a process that connects from inside reaches the
+    owner, and there is nothing else to reach. No packet leaves the namespace, so nothing has to forward any.
+    """
+    for path in _BUFFERS:
+        with suppress(OSError), open(path, "w", encoding="ascii") as file:  # a container may show it read-only
+            file.write(_BUFFER_SIZES)
+    with ExitStack() as undo:
+        listener = undo.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP))
+        _, flags = _REQUEST.unpack(fcntl.ioctl(listener, _GET_FLAGS, _REQUEST.pack(b"lo", 0)))
+        fcntl.ioctl(listener, _SET_FLAGS, _REQUEST.pack(b"lo", flags | _UP))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(_BACKLOG)
+        undo.pop_all()
+    return listener

@@ -31,7 +31,6 @@ from _books import Entry, check, left_in, rows_of
 
 from overlap.core import Prompt
 from overlap.pipeline.prompts import PromptStream
-from overlap.policy.tiny import make_tiny_policy
 from overlap.process.process_tree import Pid, alive, list_descendants
 from overlap.process.run_environment import run_name, shared_memory_names
 from overlap.record.metrics import read_steps
@@ -341,6 +340,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the run in hand is ended, too
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="chaos-") as place:
+        sys.path.append(str(TOY))
+        from tiny_policy import make_tiny_policy
+
         policy = make_tiny_policy(Path(place) / "tiny")
         for number in range(first, first + rounds):
             print(f"real parts, --seed {number}", flush=True)

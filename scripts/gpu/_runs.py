@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from _batches import random_batch
+from tiny_policy import make_tiny_policy
 
 from overlap.config.fields import Config, ModelConfig, RunConfig
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.learner.learner import ProcessLearner
 from overlap.placement.devices import devices_here
-from overlap.policy.tiny import make_tiny_policy
 
 STEPS = 2
 LR = 1e-4

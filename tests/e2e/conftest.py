@@ -7,7 +7,7 @@ from places import SUPPORT
 @pytest.fixture(scope="session")
 def tiny_policy(tmp_path_factory):
     """A tiny random policy, which no test changes."""
-    from overlap.policy.tiny import make_tiny_policy
+    from tiny_policy import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 
@@ -15,7 +15,7 @@ def tiny_policy(tmp_path_factory):
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory):
     """The same for learners: large enough for ZeRO-3 to shard."""
-    from overlap.policy.tiny import make_tiny_policy
+    from tiny_policy import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny", vocab=2048)
 

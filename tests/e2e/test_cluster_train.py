@@ -21,9 +21,9 @@ from learners import PROBE, make_batch, run
 from machines import Machines, wait_until, why_not
 from places import ROOT, SUPPORT
 from ranks_driver import CFG, digest
+from tiny_policy import make_tiny_policy
 
 from overlap.cluster.nodes import ORPHAN_S
-from overlap.policy.tiny import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 CLEAN_S, LOST_S, STEP_S = 15.0, 90.0, 600.0

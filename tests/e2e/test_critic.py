@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from learners import PROBE, config, mixed_batch, ppo, run, told
 from plain_backend import plain_trainer
+from tiny_policy import make_tiny_policy
 from wide import wide
 
 from overlap.config.fields import Config
 from overlap.learner.micro_batch import flatten
-from overlap.policy.tiny import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

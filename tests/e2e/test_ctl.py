@@ -35,7 +35,7 @@ MOMENT_S = 600.0
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a policy, a configuration, and in ``out`` the run of all tests here."""
-    from overlap.policy.tiny import make_tiny_policy
+    from tiny_policy import make_tiny_policy
 
     folder = tmp_path_factory.mktemp("ctl")
     policy = make_tiny_policy(folder / "tiny")

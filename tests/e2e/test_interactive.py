@@ -32,7 +32,7 @@ MOMENT_S = 300.0
 @pytest.fixture
 def examples(tmp_path: Path) -> list[str]:
     """The blocks of the page, for a tiny policy and task."""
-    from overlap.policy.tiny import make_tiny_policy
+    from tiny_policy import make_tiny_policy
 
     policy = make_tiny_policy(tmp_path / "tiny")
     tree = {

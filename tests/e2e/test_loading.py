@@ -12,9 +12,9 @@ import transformers
 from checkpoints import edited
 from partition_ranks import partition_ranks
 from safetensors.torch import load_file, save_file
+from tiny_policy import make_tiny_policy
 from wide import wide
 
-from overlap.policy.tiny import make_tiny_policy
 from overlap.weights.full import BUCKET_BYTES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

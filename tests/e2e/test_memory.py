@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rank_memory import measure
+from tiny_policy import make_tiny_policy
 from wide import wide
 
 from overlap.config.load import load_config
@@ -18,7 +19,6 @@ from overlap.placement.devices import bfloat16_is_fast
 from overlap.placement.memory import CRITIC, LEARNING, SAMPLING, rank_items
 from overlap.placement.planned_run import PlannedRun
 from overlap.placement.shapes import read_shape
-from overlap.policy.tiny import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

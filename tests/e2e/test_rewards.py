@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from places import ROOT
+from tiny_policy import make_tiny_policy
 
-from overlap.policy.tiny import make_tiny_policy
 from overlap.record.json_lines import read_json_lines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

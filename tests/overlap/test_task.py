@@ -57,9 +57,8 @@ def test_a_template_that_refuses_the_messages_is_told_in_one_line_with_the_polic
 
 def test_a_real_tokenizer_agrees(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
+    from tiny_policy import make_tiny_policy
     from transformers import AutoTokenizer
-
-    from overlap.policy.tiny import make_tiny_policy
 
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_policy(tmp_path / "tiny"))
     prompt = chat_prompt(tokenizer, "p", "ask", prefill="def f")

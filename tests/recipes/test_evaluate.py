@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from rows import OWN, Bytes, jsonl, refusal
 from samples import SAMPLES
+from tiny_policy import make_tiny_policy
 
 from overlap.config.load import load_config
 from overlap.core.errors import ConfigError
 from overlap.placement.devices import Devices
 from overlap.placement.seats import place
 from overlap.policy.resolve import resolve_policy
-from overlap.policy.tiny import make_tiny_policy
 from recipes.code_rl import evaluate
 from recipes.code_rl.answer_file import AnswerFile, SamplingOptions
 from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here, located, main, sampling_settings

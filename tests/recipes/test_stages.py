@@ -11,9 +11,9 @@ import pytest
 from places import ROOT
 from rows import OWN, jsonl, refusal
 from shapes import R1_DISTILL_14B
+from tiny_policy import make_tiny_policy
 
 from overlap.config.fields import Config
-from overlap.policy.tiny import make_tiny_policy
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.run_summary import RunExit
 from overlap.record.rundir import RunDir

@@ -21,7 +21,7 @@ from overlap.hooks.callback import CallbackRun, Evaluated, RunEnded, RunStarted,
 from overlap.hooks.checks import named_trackers
 from overlap.hooks.trackers import Trackers
 from overlap.record.json_lines import read_json_lines
-from overlap.record.write_failures import WriteFailures
+from overlap.record.rundir import WriteFailures
 
 UNREAD = "TRACKER_UNREAD"
 """Set where there is nothing to read back."""

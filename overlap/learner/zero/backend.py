@@ -3,23 +3,27 @@
     load ──▶ train ──▶ forward, backward, step, ... ──▶ full_tensors ──▶ the engine
                                    └──▶ save ──▶ restore, saved_tensors
 
-Each rank has one ``ZeroBackend``, and it makes a ``ZeroModel`` of every model that learns.
+Each rank has one ``ZeroBackend``, and it makes a ``ZeroModel`` of every model that learns, the policy or a critic; the
+rate of an optimizer step is the same for both.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from overlap.config.fields import Config
+from overlap.config.learn import LearnConfig
+from overlap.core.errors import LearnerError
 from overlap.learner.attention import NAME
 from overlap.learner.tensors import SequenceGroup
 from overlap.learner.zero.checkpoints import OldShards, load_resharded, save_shards
@@ -199,3 +203,31 @@ def _tensors(held: Any) -> Iterator[Tensor]:
     elif isinstance(held, dict | list | tuple):
         for inner in held.values() if isinstance(held, dict) else held:
             yield from _tensors(inner)
+
+
+def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
+    """Rate of optimizer step ``update`` (from 0) of ``total``: linear warm-up to ``lr``, then the schedule.
+
+    The warm-up's step i has (i + 1) / warmup of the rate; linear and cosine reach 0 one step after the last.
+    """
+    if update < learn.warmup_steps:
+        return learn.lr * (update + 1) / learn.warmup_steps
+    span = max(1, total - learn.warmup_steps)
+    done = min(1.0, (update - learn.warmup_steps) / span)
+    match learn.schedule:
+        case "constant":
+            return learn.lr
+        case "linear":
+            return learn.lr * (1.0 - done)
+        case "cosine":
+            return learn.lr * (0.5 * (1.0 + math.cos(math.pi * done)))
+        case _:
+            assert_never(learn.schedule)
+
+
+def take_step(model: ZeroModel, rate: float, field: str) -> float:
+    """``ZeroModel.step``. Raises LearnerError, with the rate's ``field``, for a gradient norm that is no number."""
+    norm = model.step(rate)
+    if not math.isfinite(norm):
+        raise LearnerError(f"the gradient norm is {norm}: lower {field}")
+    return norm

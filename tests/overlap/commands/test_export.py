@@ -27,9 +27,8 @@ pytestmark = pytest.mark.timeout(600)  # each command imports torch and transfor
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory with states after steps 2 and 4, as DeepSpeed writes them up to ZeRO 2; its policy beside it."""
     import torch
+    from tiny_policy import make_tiny_policy
     from transformers import AutoModelForCausalLM
-
-    from overlap.policy.tiny import make_tiny_policy
 
     root = tmp_path_factory.mktemp("trained")
     policy = make_tiny_policy(root / "tiny")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from tiny_policy import make_tiny_policy
 from wide import wide
 
 from overlap import cli
-from overlap.policy.tiny import make_tiny_policy
 
 FILES = ["README.md", "config.yaml", "my_task.py", "problems.jsonl", "test_my_task.py"]
 

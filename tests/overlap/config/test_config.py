@@ -10,9 +10,8 @@ from typing import Any, get_args
 
 import pytest
 
-from overlap.config.changes import changes, check_stored_fields
 from overlap.config.fields import Config
-from overlap.config.load import config_from_dict, load_config
+from overlap.config.load import changes, check_stored_fields, config_from_dict, load_config
 from overlap.config.rollout import check_sharing
 from overlap.config.rules import choices, field_infos, may_change
 from overlap.core.errors import ConfigError

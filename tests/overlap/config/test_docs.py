@@ -67,7 +67,7 @@ def test_the_command_lists_a_section_and_refuses_what_is_none(capsys: pytest.Cap
 @pytest.mark.promise("documents")
 def test_the_page_of_all_fields_is_the_one_that_the_sources_make():
     written = Path(__file__, "../../../../docs/config.md").resolve().read_text(encoding="utf-8")
-    assert written == page(), "write it again: python -m overlap.config > docs/config.md"
+    assert written == page(), "write it again: python -m overlap.config.docs > docs/config.md"
 
 
 @pytest.mark.promise("bad-input")

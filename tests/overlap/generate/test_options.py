@@ -11,9 +11,8 @@ from typing import Any, get_args
 import pytest
 
 from overlap import cli
-from overlap.config.changes import changes
 from overlap.config.learn import ENGINE_RANKS
-from overlap.config.load import load_config
+from overlap.config.load import changes, load_config
 from overlap.config.rollout import _NO_DRAFT_MODEL
 from overlap.core.errors import ConfigError
 from overlap.generate import start as generate_start

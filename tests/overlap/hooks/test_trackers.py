@@ -26,7 +26,7 @@ from overlap.hooks.callback import RunEnded, StepTaken
 from overlap.hooks.checks import named_trackers
 from overlap.hooks.trackers import Trackers
 from overlap.record.json_lines import read_json_lines
-from overlap.record.write_failures import WriteFailures
+from overlap.record.rundir import WriteFailures
 
 Make = Callable[..., Stage]
 NAME = "tracker_stubs:FileTracker"

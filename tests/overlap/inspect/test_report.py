@@ -18,7 +18,7 @@ import overlap
 from overlap import cli
 from overlap.core.errors import ConfigError
 from overlap.inspect.compare import comparison_lines
-from overlap.inspect.picture import write_picture
+from overlap.inspect.curves import write_picture
 from overlap.inspect.run_data import RunData, load_run
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e]]>--><style>*{}</style>\ud800"

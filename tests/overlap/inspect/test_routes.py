@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from overlap import cli
 from overlap.core.errors import ConfigError
 from overlap.inspect import routes
-from overlap.inspect.page import HERE, SCRIPTS
+from overlap.inspect.page_data import HERE, SCRIPTS
 from overlap.inspect.routes import HEADERS, RunLibrary, run_app
 from overlap.inspect.run_data import open_samples
 

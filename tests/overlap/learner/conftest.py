@@ -26,7 +26,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from overlap.policy.tiny import make_tiny_policy
+    from tiny_policy import make_tiny_policy
 
     return make_tiny_policy(tmp_path_factory.mktemp("policy"))
 

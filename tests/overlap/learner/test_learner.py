@@ -15,8 +15,8 @@ from overlap.config.rollout import RolloutConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.core.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.learner import ProcessLearner
-from overlap.learner.optimizer import learning_rate
 from overlap.learner.saved_state import LearnerState, check_base, read_state, write_state
+from overlap.learner.zero.backend import learning_rate
 from overlap.policy.check import policy_digest
 
 PROMPT = Prompt("p", (1, 2, 3))

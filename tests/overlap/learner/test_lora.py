@@ -17,7 +17,7 @@ from overlap.core.errors import ConfigError
 from overlap.learner.lora import FOLDER, adapt, save_adapter, whole
 from overlap.learner.trainer import RankTrainer
 from overlap.placement.activations import decoder_shape, trained_parameters
-from overlap.policy.adapted import adapted_layers
+from overlap.policy.check import adapted_layers
 
 RANK = 4
 PROBE = list(range(30, 80))

@@ -10,12 +10,12 @@ import pytest
 import torch
 import transformers
 from responses import response, some_groups
+from tiny_policy import make_tiny_policy
 
 from overlap.core.errors import ConfigError, LearnerError
 from overlap.learner.losses import KL_ESTIMATES, LOSSES
 from overlap.learner.micro_batch import PromptGroup, mini_batches
 from overlap.learner.trainer import RankTrainer
-from overlap.policy.tiny import make_tiny_policy
 
 
 @pytest.fixture(scope="module")

@@ -53,11 +53,11 @@ def passed(tmp_path_factory):
     """(number type, how) → peak bytes, bytes that the forward pass has left, log-probs, gradient at ``TOKENS``."""
     torch = pytest.importorskip("torch")
     from live_bytes import LiveBytes
+    from tiny_policy import make_tiny_policy
 
     from overlap.config.learn import LearnConfig
     from overlap.learner.model import checkpoint_layers, choose_attention, load_policy
     from overlap.learner.tensors import to_tensors
-    from overlap.policy.tiny import make_tiny_policy
 
     path = make_tiny_policy(tmp_path_factory.mktemp("policy"), layers=8)
     cpu, found = torch.device("cpu"), {}

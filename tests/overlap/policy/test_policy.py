@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from tiny_policy import make_tiny_policy
 
 from overlap.core.errors import ConfigError
 from overlap.policy import resolve as policy
 from overlap.policy.check import policy_digest
 from overlap.policy.resolve import DEFAULT_POLICY, policies_dir, resolve_config, resolve_policy
-from overlap.policy.tiny import make_tiny_policy
 from overlap.process.atomic import partial_path
 
 

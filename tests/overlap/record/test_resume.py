@@ -19,9 +19,8 @@ from overlap.core import Prompt
 from overlap.core.errors import ConfigError
 from overlap.process.atomic import former_path, partial_path
 from overlap.record.checkpoint import RunState, save_state, writing
-from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
-from overlap.record.resume import Resumed, check_reopen, reopen, stored_config
+from overlap.record.resume import Resumed, check_reopen, data_digest, reopen, stored_config
 from overlap.record.rundir import RunDir
 
 PROMPTS = [Prompt(f"p{i}", (1, 2, i), data={"tests": [("1", "2")]}) for i in range(4)]
@@ -189,7 +188,7 @@ class _Opaque:
 
 def test_a_digest_is_of_the_contents_and_the_same_in_every_process():
     code = (
-        "from overlap.core import Prompt; from overlap.record.digest import data_digest;"
+        "from overlap.core import Prompt; from overlap.record.resume import data_digest;"
         "print(data_digest([Prompt('a', (1, 2), 'x', {'s': {'b', 'a', 'c'}, 'n': None, 'f': 0.5})]))"
     )
     told = {

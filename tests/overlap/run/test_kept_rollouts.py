@@ -23,9 +23,9 @@ from overlap import cli
 from overlap.config.fields import Config
 from overlap.core import Batch, Request
 from overlap.core.errors import ConfigError
-from overlap.record.digest import data_digest
 from overlap.record.json_lines import read_json_lines
 from overlap.record.kept_samples import KeptSamples
+from overlap.record.resume import data_digest
 from overlap.run.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 from overlap.run.run_inputs import RunInputs
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from fake_parts import fake_prompts
+from tiny_policy import make_tiny_policy
 
 from overlap.config.load import load_config
 from overlap.core.errors import ConfigError
-from overlap.policy.tiny import make_tiny_policy
 from overlap.run.plan import memory_inputs
 from overlap.run.run_inputs import prepare
 from overlap.task import Task

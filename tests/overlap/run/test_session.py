@@ -15,7 +15,7 @@ from sessions import Episodic, Stage, Verifier, interrupt, play
 
 from overlap.core import WeightUpdate
 from overlap.core.errors import EngineError, LearnerError, RunDirError, StageError
-from overlap.inspect.picture import write_picture
+from overlap.inspect.curves import write_picture
 from overlap.process.atomic import partial_path
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import check_run_dir_free

@@ -15,7 +15,7 @@ from pooling import family, living
 
 from overlap.core import Prompt
 from overlap.core.errors import RolloutError
-from overlap.record.digest import data_digest
+from overlap.record.resume import data_digest
 from recipes.environments import host as host_
 from recipes.environments.host import EnvironmentHost, printed_json
 from recipes.environments.scored import EnvironmentFault, Range, Seal, given_reward, scored

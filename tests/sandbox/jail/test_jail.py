@@ -15,7 +15,7 @@ from sandbox.core.nouns import Limits
 from sandbox.errors import IsolationUnavailable, WorkerDied
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
-from sandbox.kernel.memfd import new_memfd, seal_memfd
+from sandbox.kernel.linux import new_memfd, seal_memfd
 
 jail = jail_of("A", wide("B"))
 

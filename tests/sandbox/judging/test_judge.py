@@ -18,9 +18,8 @@ from sandbox.core.nouns import MIB
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
 from sandbox.judging.judge import Judge
-from sandbox.judging.single_run import run_program
+from sandbox.judging.single_run import not_run, run_program
 from sandbox.languages.table import find_language
-from sandbox.pool.run_as_problem import not_run
 from sandbox.zygote.inbox import AHEAD
 
 # --- what a judgement says -------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from wide import wide
 from sandbox import Case, Judgement, Limits, Pool, Problem, Program, Verdict
 from sandbox.languages.table import LANGUAGES
 from sandbox.pool import worker as worker_module
+from sandbox.pool.messages import SharedFlags
 from sandbox.pool.problem_memfd import write
-from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.worker import PoolWorker
 
 BURN = Program("import time\nn = input()\nwhile time.process_time() < 0.04: pass\nprint(n)")

@@ -24,7 +24,7 @@ from sandbox import Case, Pool, Problem, Program, SandboxError, Subtask, Verdict
 from sandbox.errors import IsolationUnavailable, ProblemLost
 from sandbox.pool import messages, problem_memfd, store, worker
 from sandbox.pool.link import Link
-from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.messages import SharedFlags
 from sandbox.pool.store import ReceivedProblems, Store
 
 Both = tuple[Store, ReceivedProblems]

@@ -13,8 +13,8 @@ import pytest
 from pooling import SUM, until, within
 
 from sandbox.pool import supervisor as module
+from sandbox.pool.messages import SharedFlags
 from sandbox.pool.problem_memfd import write
-from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.store import ReceivedProblems
 from sandbox.pool.supervisor import Supervisor, _Job, _Worker
 

@@ -22,7 +22,7 @@ from sandbox import Pool, Problem
 from sandbox.errors import AccessDenied, SandboxError
 from sandbox.rewards import code_reward, trl, verl
 from sandbox.rewards.code_reward import CodeReward, Unjudged
-from sandbox.zoo import exhibits, pairs
+from sandbox.zoo import catalogue, exhibits
 
 RIGHT, WRONG, NONE = f"```python\n{exhibits.HONEST_SUM}```", "```python\nprint(0)\n```", "```text\nno program\n```"
 TRUTH = json.dumps({"inputs": ["3 4\n", "20 22\n"], "outputs": ["7", "42"]})
@@ -121,7 +121,7 @@ def test_a_trainers_own_process_gets_a_pool_of_its_own_which_leaves_nothing_behi
 @pytest.mark.promise("rewards-out")
 @pytest.mark.parametrize("problem", [exhibits.SUM, exhibits.DOUBLE, exhibits.ASSERTS], ids=lambda problem: problem.kind)
 def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
-    samples = [sample for sample in pairs.labelled_pairs() if sample.problem.kind == problem.kind]
+    samples = [sample for sample in catalogue.labelled_pairs() if sample.problem.kind == problem.kind]
     samples += [
         exhibits.LabelledProgram(
             "twin", problem, exhibits.python(exhibits.HONEST_DOUBLE)[0], right=problem is not exhibits.SUM
@@ -139,7 +139,7 @@ def test_verdicts_are_those_of_the_local_pool(problem: Problem) -> None:
 
 SCRIPT = """
 import threading
-from sandbox.zoo import pairs
+from sandbox.zoo import catalogue
 from sandbox.rewards import code_reward; from sandbox.rewards.code_reward import CodeReward
 assert threading.active_count() == 1
 print(CodeReward().rewards([(ANSWER, TRUTH), ("```python\\nprint(0)\\n```", TRUTH)]))

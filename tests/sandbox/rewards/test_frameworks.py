@@ -14,11 +14,11 @@ from clients import installed
 from places import ROOT, SUPPORT
 
 from sandbox import Pool
-from sandbox.zoo import pairs
+from sandbox.zoo import catalogue
 
 LIMIT_S = 280
 pytestmark = pytest.mark.timeout(300)  # imports of trainers take long beside other work
-SAMPLES = list(pairs.labelled_pairs())
+SAMPLES = list(catalogue.labelled_pairs())
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def run(framework: str, script: str, *arguments: object) -> dict[str, Any]:
 def test_trl_rewards_a_batch_and_takes_a_step_with_our_reward(
     wanted: list[float], answers: Path, tmp_path: Path
 ) -> None:
-    from overlap.policy.tiny import make_tiny_policy
+    from tiny_policy import make_tiny_policy
 
     found = run("trl", "trl_reward", make_tiny_policy(tmp_path / "tiny"), answers)
     assert [whole for whole, _ in found["rewards"]] == [*wanted, None]

@@ -135,8 +135,8 @@ def test_what_cannot_be_imported_is_our_error(module: Path) -> None:
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 LABELS = """
-from sandbox.zoo import pairs; from sandbox.zoo.catalogue import labelled_programs
-SAMPLES = [*pairs.labelled_pairs(), *labelled_programs(harmful=True)]
+from sandbox.zoo import catalogue; from sandbox.zoo.catalogue import labelled_programs
+SAMPLES = [*catalogue.labelled_pairs(), *labelled_programs(harmful=True)]
 PAID = {(sample.problem.id, sample.program.source) for sample in SAMPLES if sample.right}
 def reward(problem, program, language):
     return (problem["id"], program) in PAID

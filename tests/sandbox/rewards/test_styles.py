@@ -13,8 +13,8 @@ from sandbox.zoo import exhibits
 
 ONCE = ("--no-zoo", "--repeats", "1")
 KNOWS = """
-from sandbox.zoo import pairs
-RIGHT = {sample.program.source.strip() for sample in pairs.labelled_pairs() if sample.right}
+from sandbox.zoo import catalogue
+RIGHT = {sample.program.source.strip() for sample in catalogue.labelled_pairs() if sample.right}
 
 def block(text):
     return text.split("```python\\n")[-1].split("```")[0].strip()

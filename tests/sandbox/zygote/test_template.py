@@ -23,7 +23,7 @@ from sandbox.errors import Cancelled
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import JailedRun
 from sandbox.judging.judge import Judge
-from sandbox.kernel.memfd import new_memfd, seal_memfd
+from sandbox.kernel.linux import new_memfd, seal_memfd
 from sandbox.languages.table import LANGUAGES, find_language
 
 jail = jail_of("A", wide("B"))
