@@ -26,8 +26,9 @@ from overlap.config.hints import section_from
 from overlap.config.import_path import import_named
 from overlap.config.rules import given_fields
 from overlap.core import LeftOut, Probe, Prompt, described_error, line_of, shortened
-from overlap.core.errors import ConfigError, OverlapError, near_or_all, one_line, raise_all
+from overlap.core.errors import ConfigError, OverlapError, near_or_all, raise_all, refusing
 from overlap.core.turn_marks import TurnMarks
+from overlap.core.user_code import misfit
 
 if TYPE_CHECKING:
     from overlap.config.fields import Config
@@ -177,13 +178,10 @@ def messages_prompt(tokenizer: Any, id: str, messages: Sequence[Mapping[str, str
 
 
 def _in_chat_form(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
-    try:
+    name, roles = getattr(tokenizer, "name_or_path", ""), " and ".join(message["role"] for message in messages)
+    fault, way_out = f"its chat template takes no {roles} message", "change the template, or give another policy"
+    with refusing("model.policy", name, fault, way_out, (Exception,)):  # it is a program of the checkpoint
         return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
-    except Exception as error:  # a template is a program of the checkpoint; some refuse a system message
-        roles = " and ".join(message["role"] for message in messages)
-        reason = one_line(error, 200)
-        way_out = f"its chat template takes no {roles} message ({reason}): change the template, or give another policy"
-        raise ConfigError("model.policy", getattr(tokenizer, "name_or_path", ""), way_out) from error
 
 
 def load_task(path: str, cfg: Config | None = None) -> core.Task:
@@ -289,10 +287,8 @@ def _misfit(task: Any, method: str) -> ConfigError | None:
     place = f" ({where})" if where else ""
     if not callable(found):
         return ConfigError("data.task", kind, f"is no method, but {shortened(found)}: {wanted}")
-    try:
-        inspect.signature(found).bind(*names)
-    except TypeError as error:
-        return ConfigError("data.task", kind, f"cannot be called with {', '.join(names)}: {error}{place}; {wanted}")
+    if why := misfit(found, names):
+        return ConfigError("data.task", kind, f"cannot be called with {', '.join(names)}: {why}{place}; {wanted}")
     function = inspect.unwrap(found)
     is_async = any(map(inspect.iscoroutinefunction, (found, function, getattr(found, "__call__", None))))  # noqa: B004
     yields = inspect.isasyncgenfunction(function) or (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from overlap.config.rules import path_given
-from overlap.core.errors import ConfigError, error_reason
+from overlap.core.errors import ConfigError, refusing
 
 STARTER = Path(__file__).with_name("starter")
 """The files that a new folder gets."""
@@ -30,15 +30,11 @@ def copy_starter(folder: Path) -> list[str]:
     anything in it, and where it cannot be written.
     """
     names = sorted(path.name for path in STARTER.iterdir() if path.is_file())
-    try:
-        if not (used := folder.is_dir() and any(folder.iterdir())):
-            folder.mkdir(parents=True, exist_ok=True)
-            for name in names:
-                with (folder / name).open("x", encoding="utf-8") as file:
-                    file.write((STARTER / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        way_out = f"cannot be written ({error_reason(error)}): name a folder elsewhere"
-        raise ConfigError(_FIELD, str(folder), way_out) from error
-    if used:
-        raise ConfigError(_FIELD, str(folder), "is not empty, and nothing is overwritten: name a new folder")
+    with refusing(_FIELD, str(folder), "cannot be written", "name a folder elsewhere", (OSError, ValueError)):
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ConfigError(_FIELD, str(folder), "is not empty, and nothing is overwritten: name a new folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            with (folder / name).open("x", encoding="utf-8") as file:
+                file.write((STARTER / name).read_text(encoding="utf-8"))
     return names

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from overlap.core.errors import ConfigError, OverlapError, near_or_all, one_line
+from overlap.core.user_code import misfit
 
 
 def import_named(field: str, path: str, *, kind: str, example: str) -> Any:
@@ -43,12 +44,10 @@ def import_function(field: str, path: str, like: type) -> Any:
     """
     found = import_named(field, path, kind="function", example="my_module:my_function")
     wanted = list(inspect.signature(like.__call__).parameters)[1:]
-    try:
-        inspect.signature(found).bind(*wanted)
-    except (TypeError, ValueError) as error:
+    if why := misfit(found, wanted):
         name = path.partition(":")[2]
-        way_out = f"cannot be called with {len(wanted)} arguments ({error}): write `def {name}({', '.join(wanted)})`"
-        raise ConfigError(field, path, f"{way_out}, see {like.__module__}.{like.__name__}") from error
+        way_out = f"cannot be called with {len(wanted)} arguments ({why}): write `def {name}({', '.join(wanted)})`"
+        raise ConfigError(field, path, f"{way_out}, see {like.__module__}.{like.__name__}")
     return found
 
 

@@ -13,7 +13,7 @@ import yaml
 from overlap.config.fields import Config
 from overlap.config.hints import sections, wrong_names
 from overlap.config.rules import Overrides, field_infos, may_change
-from overlap.core.errors import ConfigError, count_of, one_line, raise_all
+from overlap.core.errors import ConfigError, count_of, one_line, raise_all, refusing
 from overlap.core.json_types import to_json_types
 
 EXTENDS = "extends"
@@ -81,14 +81,13 @@ def read_sections(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The sections of a file and of the files that it extends. ``below`` are the files that extend it. Raises
     ConfigError for what is no YAML of sections.
     """
-    try:
+    field = EXTENDS if below else "--config"
+    with (
+        refusing("--config", str(path), "is not YAML", "mend it", (yaml.YAMLError, ValueError)),
+        refusing(field, str(path), "cannot be read", "give a YAML file"),
+    ):
         itself = path.resolve() in below
         tree = read_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        field = EXTENDS if below else "--config"
-        raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
-    except (yaml.YAMLError, ValueError) as error:  # also a name with a null byte, and what is not UTF-8
-        raise ConfigError("--config", str(path), f"is not YAML: {one_line(error)}") from error
     if itself:
         raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
     if tree is None:

@@ -97,6 +97,15 @@ def line_of(function: Any) -> str:
         return ""
 
 
+def misfit(function: Any, arguments: Iterable[object]) -> str:
+    """The reason why a function of the user's cannot be called with these arguments; "" where it can."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
 def _shown(path: str, line: int) -> str:
     beside = os.path.relpath(path) if os.path.isabs(path) else path
     return f"{path if beside.startswith('..') else beside}:{line}"

@@ -208,9 +208,7 @@ class Evaluator:
 
 
 def best_so_far(folder: Path) -> dict[str, Any] | None:
-    """Figures of the policy in ``folder``, from its own record."""
-    try:
-        stored: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return stored if isinstance(stored["value"], float) and isinstance(stored["step"], int) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # none was kept, or it is not ours to compare with: the next evaluation is the best
+    """Figures of the policy in ``folder``, from its own record; None where none was kept."""
+    record = folder / RECORD
+    stored: dict[str, Any] | None = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else None
+    return stored

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from overlap.config.fields import TRACKERS, Config
 from overlap.config.import_path import import_named
 from overlap.core import described_error, line_of, shortened
 from overlap.core.errors import ConfigError, OverlapError, near_or_all, raise_all
+from overlap.core.user_code import misfit
 from overlap.hooks.callback import METHODS, Callback
 
 
@@ -69,10 +69,8 @@ def _misfit(callback: Any, name: str) -> str:
         return f"is no method, but {shortened(method)}: {wanted}"
     if getattr(type(callback), name, None) is getattr(Callback, name):
         return ""
-    try:
-        inspect.signature(method).bind(None, None)
-    except (TypeError, ValueError) as error:
-        where = line_of(method)
-        place = f" ({where})" if where else ""
-        return f"cannot be called with run and event: {error}{place}; {wanted}"
-    return ""
+    if not (why := misfit(method, ("run", "event"))):
+        return ""
+    where = line_of(method)
+    place = f" ({where})" if where else ""
+    return f"cannot be called with run and event: {why}{place}; {wanted}"

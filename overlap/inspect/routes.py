@@ -6,7 +6,6 @@ What a model wrote is hostile: it leaves as JSON, the page puts it in as text, a
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import socket
@@ -27,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from overlap.core.errors import ConfigError, OverlapError, error_reason
+from overlap.core.errors import ConfigError, OverlapError, refusing
 from overlap.inspect.page_data import json_text, page_html, page_policy, run_facts, run_lists
 from overlap.inspect.run_data import RunData, open_samples
 from overlap.inspect.sample_parts import sample_parts, token_parts
@@ -204,12 +203,9 @@ def serve_run(run: str, *, port: int, open_browser: bool = False) -> None:
 
 def listen(port: int) -> socket.socket:
     """A socket that listens on the loopback. Raises ConfigError where the port is taken or no port."""
-    try:
+    way_out = "use another one, or --port 0 for any that is free"
+    with refusing("--port", port, "cannot be had", way_out, (OSError, OverflowError)):
         return socket.create_server((HOST, port))
-    except (OSError, OverflowError) as error:
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        why = "is taken" if taken else f"cannot be had ({error_reason(error)})"
-        raise ConfigError("--port", port, f"{why}; use another one, or --port 0 for any that is free") from error
 
 
 def _open(address: str) -> None:

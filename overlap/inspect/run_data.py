@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from overlap.config.load import HISTORY
 from overlap.config.rules import path_given
 from overlap.core import reaches
-from overlap.core.errors import ConfigError, error_reason
+from overlap.core.errors import ConfigError, refusing
 from overlap.inspect.sample_reason import ACCEPTED
 from overlap.record.json_lines import read_json_lines
 from overlap.record.ownership import find_run_file, has_owner, stored_summary
@@ -131,13 +131,11 @@ class RunData:
     def _read(self, file: RunFile, read: Callable[[Path], Any], form: TypeAdapter[Any] | None = None) -> Any:
         """The content of a file. Raises ConfigError where it cannot be read, or is not of this ``form``."""
         path = file.of(self.path)
-        try:
+        unreadable = (OSError, ValueError, RecursionError, yaml.YAMLError)
+        with refusing("RUN", str(path), "cannot be read", "mend it or name another run", unreadable):
             found = read(path)
             if form is not None:
                 check_form(form, found)
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            why = f"cannot be read ({error_reason(error)}); mend it or name another run"
-            raise ConfigError("RUN", str(path), why) from error
         return found
 
     @property
@@ -182,13 +180,9 @@ class RunData:
         return math.fsum(self.known(name))
 
     def table(self) -> Any:
-        """The metrics of all steps as a pandas DataFrame indexed by step, the rewards first, or ``steps`` where
-        pandas is missing.
-        """
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            return self.steps
+        """The metrics of all steps as a pandas DataFrame indexed by step, the rewards first."""
+        from pandas import DataFrame
+
         if not self.steps:
             return DataFrame()
         table = DataFrame(self.steps).set_index("step")

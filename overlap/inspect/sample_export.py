@@ -37,11 +37,9 @@ def write_samples(samples: SampleFile, heads: Sequence[SampleHead], out: Path) -
 
 
 def _write_parquet(path: Path, blocks: Iterator[list[dict[str, Any]]]) -> None:
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise ConfigError("--out", str(path), "needs pyarrow: pip install pyarrow, or name a .jsonl file") from error
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
     schema = pyarrow.schema(_columns(pyarrow))
     with ParquetWriter(path, schema, compression="zstd") as writer:
         for rows in blocks:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config.fields import Config
-from overlap.core.errors import ConfigError, RunDirError, one_line
+from overlap.core.errors import ConfigError, RunDirError, one_line, refusing
 from overlap.learner.lora import FOLDER, from_state, save_adapter
 from overlap.policy.check import policy_digest
 from overlap.weights.full import LowRank
@@ -66,14 +66,11 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
     """The learner state in ``folder``. Raises ConfigError where there is none, or where its number type, adapters or
     critic are not those of a run by ``cfg``.
     """
-    try:
+    fault, unreadable = "has no learner state that can be read", (OSError, ValueError, KeyError, TypeError)
+    with refusing("checkpoint", str(folder), fault, "choose another one", unreadable):
         found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         dtype = found.pop("dtype")
         state = LearnerState(**found)
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise ConfigError(
-            "checkpoint", str(folder), f"has no learner state that can be read ({exc}); choose another one"
-        ) from exc
     if dtype != cfg.dtype:
         way_out = f"was written with model.dtype={dtype}: resume with that, this run has {cfg.dtype}"
         raise ConfigError("checkpoint", str(folder), way_out)
@@ -122,13 +119,11 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def _write(state: Path, found: LearnerState, cfg: Config, policy: Path, folder: Path) -> None:
-    try:
+    unreadable = (OSError, RuntimeError, ValueError, KeyError, EOFError)
+    with refusing("checkpoint", str(state), "cannot be read", "choose another step", unreadable):
         tensors = _tensors(state, found.zero_stage, cfg)
         adapters = from_state(tensors) if found.lora_rank else {}
         model, tensors = _merged(adapters, policy) if adapters else _whole(tensors, policy)
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError) as exc:
-        reason = one_line(exc, 200)
-        raise ConfigError("checkpoint", str(state), f"cannot be read ({reason}); choose another step") from exc
     try:
         folder.mkdir(parents=True)
         model.save_pretrained(folder, state_dict=tensors)

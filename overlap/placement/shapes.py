@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from overlap.core.errors import ConfigError
+from overlap.core.errors import refusing
 from overlap.placement.activations import DecoderShape, decoder_shape
 
 
@@ -50,11 +50,9 @@ def read_shape(policy: Path) -> ModelShape:
 
     Raises ConfigError for files that cannot be read.
     """
-    try:
+    unreadable = (OSError, ValueError, LookupError, TypeError, AttributeError)
+    with refusing("model.policy", str(policy), "its files say nothing of its sizes", "download it anew", unreadable):
         foretold, sizes = shape_of(text_config(policy)), _tensor_sizes(policy)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        way_out = f"its files say nothing of its sizes ({type(error).__name__}: {error}): download it anew"
-        raise ConfigError("model.policy", str(policy), way_out) from error
     if not sizes:
         return foretold
     embedding = foretold.vocabulary * foretold.decoder.hidden

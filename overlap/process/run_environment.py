@@ -1,4 +1,5 @@
-"""Marks by which the processes of a run are known, and the environment that they start with. Standard library only.
+"""Marks by which the processes of a run are known, the environment that they start with, and the words of a command
+line. Standard library only.
 
 Everything that belongs to a run is named after its scratch directory: the marker in the environment of its processes,
 and the memory that they share in ``/dev/shm``. So a process that knows the directory (the run, or the reaper after the
@@ -11,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -81,3 +83,11 @@ def name_shared(prefix: str) -> None:
     names["_SHM_NAME_PREFIX"] = f"/{prefix}_"
     names["_SHM_SAFE_NAME_LENGTH"] = len(prefix) + 2 + 16
     config["semprefix"] = f"/{prefix}"
+
+
+def command_words(command: str) -> list[str]:
+    """The words of a shell's command line; none where only a shell can read it."""
+    try:
+        return shlex.split(command, comments=True)
+    except ValueError:
+        return []

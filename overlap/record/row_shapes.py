@@ -217,10 +217,7 @@ def check_bulk(row: Mapping[str, Any]) -> None:
 def _check_tokens(branch: Mapping[str, Any]) -> None:
     counts = {}
     for name in sorted(PACKED_COLUMNS.keys() & branch.keys()):
-        try:
-            counts[name] = len(PACKED_COLUMNS[name](branch[name]))
-        except ValueError as error:
-            raise ValueError(f"{name} cannot be unpacked: {error}") from error
+        counts[name] = len(PACKED_COLUMNS[name](branch[name]))
     of_tokens: Iterable[tuple[str, int]] = [(n, c) for n, c in counts.items() if c and n != "prompt_token_ids"]
     if len({count for _, count in of_tokens}) > 1:
         raise ValueError(f"there are {', '.join(f'{count} {name}' for name, count in of_tokens)}")

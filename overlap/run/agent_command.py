@@ -6,7 +6,6 @@ It will run in a directory of its own, of which only ``Task.files`` knows: files
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
 from collections.abc import Collection
@@ -15,7 +14,7 @@ from typing import Any
 from overlap.config.fields import Config
 from overlap.core import Prompt
 from overlap.core.errors import ConfigError, one_line
-from overlap.process.run_environment import child_environment
+from overlap.process.run_environment import child_environment, command_words
 from overlap.task import user_code
 
 FIELD = "episode.command"
@@ -36,7 +35,7 @@ def check_agent(cfg: Config, task: Any, prompt: Prompt, tokenizer: Any) -> None:
         raise ConfigError(FIELD, command, 'it is blank: name a program, or use ""')
     if told := _asked("-n", "-c", command):
         raise ConfigError(FIELD, command, f"a shell cannot read it ({told})")
-    words = _words(command)
+    words = command_words(command)
     here = [word for word in words if not os.path.isabs(word) and os.path.isfile(word)]
     first = next((word for word in words if not word.partition("=")[0].isidentifier() or "=" not in word), "")
     brought: Collection[str] = ()
@@ -74,10 +73,3 @@ def _may_run(program: str) -> bool:
     if "/" in program:
         return shutil.which(program) is not None
     return not _asked("-c", 'command -v -- "$1" > /dev/null || echo missing >&2', "sh", program)
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command, comments=True)
-    except ValueError:  # a shell reads more than this does
-        return []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from overlap.config.fields import Config
 from overlap.core import Task
-from overlap.core.errors import ConfigError, RequestRefused, blaming, count_of
+from overlap.core.errors import ConfigError, RequestRefused, blaming, count_of, refusing
 from overlap.pipeline.advantage import ESTIMATORS
 from overlap.placement.activations import trained_parameters
 from overlap.placement.devices import bfloat16_is_fast
@@ -209,12 +209,9 @@ def _tool_calls(cfg: Config, shown: str) -> str:
 def _template(inputs: RunInputs) -> ChatTemplate:
     from overlap.server.template import ChatTemplate  # imports a web server
 
-    try:
+    fault, way_out = "its chat template takes no dialog of several turns", "use another policy or chat_template.jinja"
+    with refusing("model.policy", inputs.cfg.model.policy, fault, way_out, (RequestRefused,)):
         return ChatTemplate(inputs.tokenizer)
-    except RequestRefused as error:
-        refusal = f"its chat template takes no dialog of several turns ({error})"
-        way_out = f"{refusal}: use another policy or another chat_template.jinja"
-        raise ConfigError("model.policy", inputs.cfg.model.policy, way_out) from None
 
 
 def seats_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:

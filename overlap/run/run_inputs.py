@@ -10,7 +10,7 @@ from typing import Any
 
 from overlap.config.fields import Config
 from overlap.core import Prompt, Task
-from overlap.core.errors import ConfigError, blaming, one_line
+from overlap.core.errors import ConfigError, blaming, refusing
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.dataset_filter import PromptSplit, check_splits
 from overlap.placement.devices import devices_here, with_dtype
@@ -107,13 +107,9 @@ def load_tokenizer(policy: Path) -> Any:
     """The policy's tokenizer. Raises ConfigError."""
     from transformers import AutoTokenizer
 
-    try:
+    fault, way_out = "has no tokenizer that transformers loads", "give another policy"
+    with refusing("model.policy", str(policy), fault, way_out, (OSError, ValueError)):
         return AutoTokenizer.from_pretrained(policy)
-    except (OSError, ValueError) as error:
-        reason = one_line(error, 200)
-        raise ConfigError(
-            "model.policy", str(policy), f"has no tokenizer that transformers loads ({reason})"
-        ) from error
 
 
 def check_place(cfg: Config, *, resume: bool) -> None:

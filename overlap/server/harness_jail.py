@@ -18,7 +18,6 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,7 +34,7 @@ from overlap.config.hints import section_from
 from overlap.config.rules import Number, Whole
 from overlap.core.aio import race, shielded
 from overlap.core.errors import ConfigError
-from overlap.process.run_environment import child_environment
+from overlap.process.run_environment import child_environment, command_words
 from overlap.server.episodes import HarnessCrashed
 from overlap.server.harness_process import StderrTail
 from sandbox.core.nouns import MIB, Limits
@@ -168,12 +167,8 @@ def check_open_to_others(paths: Iterable[str]) -> None:
 
 def _named(command: str) -> Iterator[str]:
     """Files that the words of a command name: by their whole path, or the program on the PATH."""
-    try:
-        words = shlex.split(command, comments=True)
-    except ValueError:  # a shell reads more than this does
-        return
     path = child_environment()["PATH"]
-    for word in words:
+    for word in command_words(command):
         if os.path.isabs(word) and os.path.isfile(word):
             yield word
         elif "/" not in word and (program := shutil.which(word, path=path)):

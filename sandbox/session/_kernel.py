@@ -81,15 +81,12 @@ def _run(code: str, name: str, module: dict[str, Any]) -> tuple[str | None, str 
 
 def _told(error: BaseException) -> str:
     """Return the traceback, with the call's own frames and the frames below."""
-    try:
-        trace = error.__traceback__.tb_next if error.__traceback__ else None
-        while trace is not None and trace.tb_frame.f_code.co_filename == "main.py":
-            trace = trace.tb_next
-        if isinstance(error, SyntaxError) and trace is not None and trace.tb_frame.f_code.co_name == "parse":
-            trace = None
-        return _short("".join(traceback.format_exception(type(error), error, trace)).rstrip())
-    except BaseException:
-        return type(error).__name__
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    while trace is not None and trace.tb_frame.f_code.co_filename == "main.py":
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and trace is not None and trace.tb_frame.f_code.co_name == "parse":
+        trace = None
+    return _short("".join(traceback.format_exception(type(error), error, trace)).rstrip())
 
 
 def _short(text: str) -> str:

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from overlap.core.errors import ConfigError, one_line
+from overlap.core.errors import ConfigError, refusing
 
 WEIGHTS = "fp32"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -91,7 +91,10 @@ class OldShards:
         self.step: Any = None
         """Optimizer steps taken, as the optimizer counts them."""
         self._pieces: dict[str, list[_Piece]] = {}
-        try:
+        fault = "cannot be converted to another number of ranks"
+        way_out = f"resume with learn.ranks={ranks} learn.zero_stage={stage}"
+        unknown = (OSError, LookupError, TypeError, ValueError, RuntimeError)
+        with refusing("checkpoint", str(folder), fault, way_out, unknown):
             # By name, in the order of each group's flat tensors.
             shapes = _load(folder, "*zero_pp_rank_0_mp_rank_00_model_states.pt")["param_shapes"] if stage == 3 else []
             for rank in range(ranks):
@@ -100,10 +103,6 @@ class OldShards:
                 for name, piece in pieces:
                     self._pieces.setdefault(name, []).append(piece)
                     self.step = piece.flat["step"]
-        except (OSError, LookupError, TypeError, ValueError, RuntimeError) as exc:
-            reason = f"{type(exc).__name__}: {one_line(exc, 200)}"
-            way_out = f"cannot be converted to another number of ranks ({reason}); resume with learn.ranks={ranks}"
-            raise ConfigError("checkpoint", str(folder), f"{way_out} learn.zero_stage={stage}") from exc
 
     def whole(self, name: str, kind: str) -> Tensor:
         """A parameter's weights ("fp32") or a moment [numel], float32. Raises ConfigError where the shards lack it."""

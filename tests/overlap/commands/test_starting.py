@@ -115,7 +115,7 @@ def test_a_folder_with_anything_in_it_stays_as_it_is(content: str, tmp_path: Pat
     ("folder", "told"),
     [
         ("file", "DIR='file': cannot be written (File exists)"),
-        ("file/mine", "cannot be written (Not a directory): name a folder elsewhere"),
+        ("file/mine", "cannot be written (Not a directory); name a folder elsewhere"),
         ("x" * 300, "cannot be written (File name too long)"),
         ("a\0b", "cannot be written (embedded null byte)"),
         ("/proc/mine", "cannot be written ("),
