@@ -72,5 +72,5 @@ def test_what_cannot_be_written_is_one_line_and_leaves_nothing(
     assert "ends in .jsonl or .parquet" in refused(str(run), "--out", str(tmp_path / "out.csv"))
     assert "has no kept samples" in refused(str(run), "--step", "9", "--out", str(tmp_path / "out.jsonl"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install pyarrow" in refused(str(run), "--out", str(tmp_path / "out.parquet"))
+    assert "pyarrow is not installed" in refused(str(run), "--out", str(tmp_path / "out.parquet"))
     assert [path.name for path in tmp_path.iterdir()] == ["there.jsonl"]
