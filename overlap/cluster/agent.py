@@ -211,8 +211,10 @@ class Hosted(WeightEndpoint):
         self._replies, self._some = bytearray(), asyncio.Event()
         self._death = ""
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> None:
-        """Start ``python -m module FD`` in a scratch directory of its own. Raises OverlapError."""
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        """Start ``python -m module FD`` in a scratch directory of its own; the path of a folder there for files of the
+        process, which is not there yet. Raises OverlapError.
+        """
         # Detached: Ray kills all children of a worker that it ends.
         scratch, _ = await self._stack.enter_async_context(threaded(scratch_directory(detached=True)))
         life = ChildProcesses(self._name, self._died, scratch)
@@ -222,6 +224,7 @@ class Hosted(WeightEndpoint):
         self._stack.callback(self._writer.close)
         self._log = self._stack.enter_context(FileIO(scratch / "log"))
         self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
+        return str(scratch / "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         """Pass on bytes of calls, and return what came since the last exchange, as soon as there is any, or after

@@ -123,12 +123,13 @@ class RayFleet:
 
 class FarProcess:
     """A process of ``life`` on a node, which a ``Peer`` reads from and writes to. Each of the ``policies`` must be on
-    the node as it is here.
+    the node as it is here. ``folder`` is a path on the node, not made yet, for files of the process.
     """
 
     def __init__(self, fleet: RayFleet, node: str, life: ChildProcesses, policies: Sequence[Path]) -> None:
         self._fleet, self.node, self._life, self._policies = fleet, node, life, policies
         self.lost = partial(ending, life, f"the {life.name} on node {node} is lost")
+        self.folder = Path()
         self._reader, self._out, self._waits = asyncio.StreamReader(), bytearray(), False
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> Peer:
@@ -144,7 +145,7 @@ class FarProcess:
                         way_out = "put the same one at the same path of every node, or share the path"
                         raise NodeRefused(f"the policy {path} is not there, or has other files: {way_out}")
                 there = f"{title} on node {self.node}"
-                await self.ask("start", there, module, dict(environment))
+                self.folder = Path(await self.ask("start", there, module, dict(environment)))
             self._stack = stack.pop_all()
         self._carrying = asyncio.create_task(self._carry(), name=f"carry to {self.node}")
         return Peer(self._life, title, self._reader, self)

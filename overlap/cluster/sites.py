@@ -1,24 +1,28 @@
 """The sites of engines and learner ranks that are on nodes. This module imports no Ray.
 
 brought  ──▶ changes of the weights: for an engine by the object store into the node's memory, of rank 0 to here
-saving, loading  ──▶ in the run directory, which all nodes of ranks share
+saving   ──▶ a path that node and driver share, or a folder there ──▶ files in pieces ──▶ here
+loading  ──▶ the same the other way
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from overlap.cluster.files import copy_file, files_in
 from overlap.cluster.fleet import REST_S, FarProcess, RayFleet, ending
 from overlap.cluster.ray_cluster import LOOK_S
 from overlap.core.aio import shielded_thread
 from overlap.core.clock import now
-from overlap.core.errors import ConfigError, LearnerError
+from overlap.core.errors import LearnerError
 from overlap.generate.service import EngineSite
 from overlap.placement.node_seats import reseated
 from overlap.placement.seats import EngineSeat, Placement, RankSeat
@@ -26,6 +30,8 @@ from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
 from overlap.weights.copies import WeightCopy, in_pieces
 
+_OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
+"""Files of a saved state that one rank writes, and reads again."""
 OTHER = "with what had changed they were other than here"
 
 
@@ -63,10 +69,10 @@ class FarSite(EngineSite):
 
 
 class RankSite:
-    """A ``Site`` (see ``overlap.learner``) over nodes, for one learner after the other of the run in a directory."""
+    """A ``Site`` (see ``overlap.learner``) over nodes, for one learner after the other of a run."""
 
-    def __init__(self, fleet: RayFleet, run: Path, *policies: Path) -> None:
-        self._fleet, self._run, self._policies = fleet, run.absolute(), policies
+    def __init__(self, fleet: RayFleet, *policies: Path) -> None:
+        self._fleet, self._policies = fleet, policies
         self._processes: dict[int, FarProcess] = {}
         self._seats: Sequence[RankSeat] = ()
         self._weights: WeightCopy | None = None
@@ -105,21 +111,27 @@ class RankSite:
         if not seat.node:
             return await Peer.start(life, title, module, environment)
         self._processes[seat.rank] = process = FarProcess(self._fleet, seat.node, life, self._policies)
-        peer = await process.start(title, module, environment)
-        with tempfile.NamedTemporaryFile(prefix=".seen-", dir=self._run) as token:
-            if not await process.run(os.access, token.name, os.W_OK):
-                way_out = f"node {seat.node} of rank {seat.rank} does not see it, or cannot write there: share it"
-                life.fail(ConfigError("run.dir", str(self._run), way_out))
-                life.check()
-        return peer
+        return await process.start(title, module, environment)
 
-    def saving(self, life: ChildProcesses, folder: Path) -> AbstractAsyncContextManager[Sequence[Path]]:
-        return nullcontext([folder] * len(self._seats))
+    @asynccontextmanager
+    async def saving(self, life: ChildProcesses, folder: Path) -> AsyncIterator[Sequence[Path]]:
+        async with self._apart(life, folder) as (apart, folders):
+            yield folders
+            for process in apart.values():
+                for name, size in await process.run(files_in, process.folder):
+                    await copy_file(process.folder / name, size, folder / name, read=process.run)
 
-    def loading(
-        self, life: ChildProcesses, folder: Path, *, recut: bool
-    ) -> AbstractAsyncContextManager[Sequence[Path]]:
-        return nullcontext([folder] * len(self._seats))
+    @asynccontextmanager
+    async def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
+        async with self._apart(life, folder) as (apart, folders):
+            for node, process in apart.items():
+                ranks = {seat.rank for seat in self._seats if seat.node == node}
+                for name, size in await asyncio.to_thread(files_in, folder):
+                    of = _OF_A_RANK.search(name)
+                    there = process.folder / name
+                    if recut or of is None or int(of[1]) in ranks:
+                        await copy_file(folder / name, size, there, write=process.run, where=f" on node {node}")
+            yield folders
 
     async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         if "path" not in info or (process := self._processes.get(0)) is None:
@@ -145,3 +157,22 @@ class RankSite:
         if self._weights is not None:
             self._weights.close()
             self._weights = None
+
+    @asynccontextmanager
+    async def _apart(
+        self, life: ChildProcesses, folder: Path
+    ) -> AsyncIterator[tuple[dict[str, FarProcess], list[Path]]]:
+        """A process on each node that does not see the folder here, or cannot write there, and the folder of each rank,
+        of which those over there are removed.
+        """
+        apart = {process.node: process for _, process in sorted(self._processes.items(), reverse=True)}
+        above = next(path for path in folder.parents if path.is_dir())
+        with suppress(OSError), tempfile.NamedTemporaryFile(prefix=".seen-", dir=above) as token:
+            for node, process in list(apart.items()):
+                if await process.run(os.access, token.name, os.W_OK):
+                    del apart[node]
+        try:
+            yield apart, [apart[seat.node].folder if seat.node in apart else folder for seat in self._seats]
+        finally:
+            for process in apart.values() if not life.over else ():
+                await process.run(shutil.rmtree, process.folder, True)

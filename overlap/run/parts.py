@@ -189,7 +189,7 @@ class PartFactory:
         from overlap.cluster.sites import RankSite
 
         beside = [path for path in (self.inputs.critic, self.inputs.reference) if path]
-        return RankSite(self._fleet, self.log.parent, self.inputs.policy, *beside)
+        return RankSite(self._fleet, self.inputs.policy, *beside)
 
     @cached_property
     def _fleet(self) -> RayFleet:

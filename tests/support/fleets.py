@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from overlap.cluster.agent import Hosted
+from overlap.cluster.files import write_piece
 from overlap.cluster.fleet import RayFleet
 from overlap.cluster.nodes import HeadLost, NodeLost, RayNodeInfo, code_digest
 from overlap.cluster.ray_cluster import RayActor, RayCluster
@@ -32,17 +34,17 @@ class Place(RayNodeInfo):
 
 
 class Still(Hosted):
-    """Of a process that says nothing, on a machine with a disk of its own. ``damages``: weights on their
-    way."""
+    """Of a process that says nothing, on a machine with a disk of its own. ``damages``: weights on their way."""
 
-    def __init__(self, name: str, node: NodeDevices, shares: bool) -> None:
+    def __init__(self, name: str, node: NodeDevices) -> None:
         super().__init__(name)
-        self.node, self.environment, self.shares = node, dict[str, str](), shares
+        self.node, self.environment, self.shares, self.full = node, dict[str, str](), False, False
         self.ran: list[Any] = []
         self.damages, self.sent, self.slow_s = False, 0, 0.0
 
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> None:
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self.environment = dict(environment)
+        return os.path.join(self._stack.enter_context(tempfile.TemporaryDirectory()), "files")
 
     async def exchange(self, data: bytes, wait_s: float) -> tuple[bytes, bytes, str]:
         await asyncio.sleep(wait_s)
@@ -54,7 +56,9 @@ class Still(Hosted):
             return self.node.devices if function is devices_here else self.node.host
         if function is os.access and not self.shares:
             return False
-        return await super().run(function, *args)
+        return (
+            "No space left on device" if function is write_piece and self.full else await super().run(function, *args)
+        )
 
     async def fill(self, update: int, at: int, length: int, data: Any, digest: bytes, whole: bool) -> bool:
         await asyncio.sleep(self.slow_s)
@@ -115,7 +119,7 @@ class Cluster(RayCluster):
         self.nodes = {f"n{i}": self.node(i, count, gpus if i else 0) for i, count in enumerate(cores)}
         self.actors: list[Actor] = []
         self.surveyed: list[str] = []
-        self.refused, self.kept, self.shares = set[str](), 0, True
+        self.refused, self.kept = set[str](), 0
         self._gone: dict[str, NodeDevices] = {}
         self.puts: list[int] = []
         self.pieces = Pieces(self._put)
@@ -154,7 +158,7 @@ class Cluster(RayCluster):
 
     async def actor(self, place: RayNodeInfo, make: Callable[[], Any], close_s: float, *, cpus: int = 0) -> RayActor:
         thing = make()
-        thing = thing if self._real else Still(thing._name, self.nodes[place.name], self.shares)
+        thing = thing if self._real else Still(thing._name, self.nodes[place.name])
         code = "another" if place.name in self.refused else code_digest()
         made = Actor(place.name, thing, self.pieces, code, self.head_lost)
         if thing._name == "survey":

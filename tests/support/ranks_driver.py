@@ -53,15 +53,14 @@ async def main(address: str, policy: Path, folder: Path, steps: list[str], scrat
     placed = await asyncio.to_thread(seat, cfg, engine=False)
     say("placed", lines=dict(placed.lines()))
     prepared = RunInputs(cfg, None, policy, None, (), (), {}, None)  # type: ignore[arg-type]
-    log = folder.parent / "log"
-    factory = PartFactory(prepared, placed.placement, scratch, log, lambda line: say("told", line=line))
+    factory = PartFactory(prepared, placed.placement, scratch, scratch / "log", lambda line: say("told", line=line))
     learner = factory.learner()
     try:
         await learner.start()
         say("began")
         await play(learner, folder, steps)
     except OverlapError as error:
-        say("failed", error=str(error), log=log.read_text()[-2000:])
+        say("failed", error=str(error), log=(scratch / "log").read_text()[-2000:])
     finally:
         await learner.close()
     say("closed")

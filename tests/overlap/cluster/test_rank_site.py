@@ -1,4 +1,4 @@
-"""Learner ranks on nodes: where they go when a node is gone, and how weights come."""
+"""Learner ranks on nodes: where they go when a node is gone, and how weights and checkpoints come and go."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from fleets import Actor, Cluster, fleet_of
 
+from overlap.cluster import files
 from overlap.cluster.fleet import REST_S
 from overlap.cluster.sites import RankSite
 from overlap.config.fields import ClusterConfig, Config
 from overlap.config.learn import LearnConfig
 from overlap.config.rollout import RolloutConfig
 from overlap.core.clock import now
-from overlap.core.errors import ClusterLost, ConfigError, LearnerDiedError, LearnerError
+from overlap.core.errors import ClusterLost, LearnerDiedError, LearnerError, RunDirError
 from overlap.placement.node_seats import place_over
 from overlap.process.calls import Peer
 from overlap.process.child_processes import ChildProcesses
@@ -31,7 +32,7 @@ class Ranks:
     def __init__(self, folder: Path, count: int = 3, gpus: int = 0) -> None:
         self.cluster, self.told = Cluster(*[2] * count, gpus=gpus), list[str]()
         self.fleet, self.nodes = fleet_of(self.cluster, CFG, self.told.append), self.cluster.nodes
-        self.site, self.life = RankSite(self.fleet, folder), ChildProcesses("learner", LearnerDiedError, folder)
+        self.site, self.life = RankSite(self.fleet), ChildProcesses("learner", LearnerDiedError, folder)
         self.placement, self.peers = place_over(CFG, list(self.nodes.values())), list[Peer]()
 
     async def seated(self) -> list[str]:
@@ -60,6 +61,12 @@ class Ranks:
 def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ranks:
     monkeypatch.setattr(copies, "PIECE_BYTES", 10)
     return Ranks(tmp_path)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run" / "state"
 
 
 @pytest.mark.promise("cluster-parts")
@@ -139,8 +146,67 @@ async def test_of_the_weights_of_a_first_rank_on_a_node_what_has_changed_comes_i
     assert ranks.on("n2").thing.sent == 0
 
 
-async def test_a_node_of_a_rank_that_does_not_see_the_run_directory_is_refused(ranks: Ranks) -> None:
-    ranks.cluster.shares = False
-    with pytest.raises(ConfigError, match=r"run.dir='.*': node n1 of rank 0 does not see it, or cannot write there"):
-        await ranks.__aenter__()
-    await ranks.__aexit__()
+def texts(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name, _ in files.files_in(folder)}
+
+
+def write(folder: Path, *names: str) -> None:
+    """Each with its name in it, five times."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name * 5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_what_ranks_write_on_nodes_is_gathered_here_and_sent_out_again_where_they_do_not_see_the_folder(
+    ranks: Ranks, state: Path, shared: bool
+) -> None:
+    async with ranks:
+        ranks.on("n1").thing.shares = shared
+        async with ranks.site.saving(ranks.life, state) as (first, second):
+            assert (first == state, second == state) == (shared, False)
+            write(first, "learner.json", "a/rank_0")
+            write(second, "a/rank_1")
+            (second / "empty").touch()
+        kept = texts(state)
+        assert kept == {name: name * 5 for name in ("learner.json", "a/rank_0", "a/rank_1")} | {"empty": ""}
+        assert [first.exists(), second.exists()] == [shared, False]
+        async with ranks.site.loading(ranks.life, state, recut=False) as (first, second):
+            assert texts(first) == texts(second) == kept
+            assert (first == state) == shared
+        assert [first.exists(), second.exists()] == [shared, False]
+        assert [path.name for path in state.parent.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("recut", [True, False])
+async def test_of_a_state_cut_for_these_ranks_each_node_gets_what_its_own_read(
+    ranks: Ranks, state: Path, recut: bool
+) -> None:
+    names = {f"deepspeed/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)}
+    write(state, "learner.json", *names)
+    async with ranks, ranks.site.loading(ranks.life, state, recut=recut) as folders:
+        for rank, folder in enumerate(folders):
+            own = names if recut else {name for name in names if f"pp_rank_{rank}_" in name}
+            assert texts(folder).keys() == {"learner.json", *own}
+
+
+async def test_a_full_disk_costs_a_checkpoint_and_no_rank_and_a_lost_node_the_learner(
+    ranks: Ranks, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ranks:
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "write_piece", lambda *args: "No space left on device")
+            with pytest.raises(RunDirError, match=r"cannot write .*/state/file: No space left on device; free disk"):
+                async with ranks.site.saving(ranks.life, state) as (first, _):
+                    write(first, "file")
+        assert not first.exists()
+        write(state, "file")
+        ranks.on("n2").thing.full = True
+        with pytest.raises(RunDirError, match=r"cannot write .*/file on node n2: No space left on device; free"):
+            async with ranks.site.loading(ranks.life, state, recut=False):
+                pytest.fail("it was not sent")
+        assert not ranks.life.over
+        ranks.on("n2").lost = True
+        with pytest.raises(LearnerDiedError, match="the learner on node n2 is lost: the actor died"):
+            async with ranks.site.saving(ranks.life, state):
+                pytest.fail("nobody knows what it sees")
