@@ -28,7 +28,7 @@ from overlap.process.calls import Peer, RemoteFault
 from overlap.process.child_processes import ChildProcesses, is_vague, log_hint
 
 _CALL_S, _LOAD_S = 120.0, 600.0
-_LOADING = ("connect", "abandon_weights", "receive_weights", "commit_weights")
+_LOADING = ("connect", "abandon_weights", "begin_weights", "receive_weights", "commit_weights")
 _DEADLINES_S = {"sample": None, **dict.fromkeys(_LOADING, _LOAD_S)}
 """Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other but ``open`` (``READY_S``)."""
 _DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s

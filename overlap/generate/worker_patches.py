@@ -22,8 +22,9 @@ IDLE_S = 0.002
 def patch_worker() -> None:
     """Before a worker makes its queues and its model."""
     sleep_when_idle()
-    # It warns at every load of layers without weights of their own; the parity check says whether a load was whole.
-    logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+    # This comes at every load, for layers without weights of their own; the parity check says whether it was whole.
+    reload = logging.getLogger("vllm.model_executor.model_loader.reload.layerwise")
+    reload.addFilter(lambda record: record.msg != "%s: Failed to load weights")
     if current_platform.is_cpu():
         put_in_place(PunicaWrapperCPU, "add_lora_linear", add_one_adapter)
         put_in_place(rejection_sampler, "expand_batch_to_tokens", expand_to_tokens)

@@ -247,9 +247,10 @@ def log_hint(log: Path | None) -> str:
     """Say where to look ("; see PATH"), with the last line of the log that names an error and not only the place of
     another one; "" without a log.
     """
-    if log is None or not log.is_file():
-        return f"; see {log}" if log else ""
-    with log.open("rb") as file:
+    if log is None:
+        return ""
+    lines: list[str] = []
+    with contextlib.suppress(OSError), log.open("rb") as file:  # a death is reported whether it can be read or not
         file.seek(max(0, os.fstat(file.fileno()).st_size - 65536))
         lines = file.read().decode(errors="replace").splitlines()
     errors = [line.strip() for line in lines if "Error:" in line or "error:" in line]

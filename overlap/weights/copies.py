@@ -55,8 +55,10 @@ def piece_digest(data: Any) -> bytes:
 
 
 def mapped(path: str, at: int, length: int) -> memoryview:
-    """Bytes of a file, which are read as they are looked at. Raises OSError."""
+    """Bytes of a file, which are read as they are looked at. Raises OSError, also where it ends before."""
     with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size < at + length:
+            raise OSError(f"{path} ends before byte {at + length}")
         return memoryview(mmap.mmap(file.fileno(), at + length, prot=mmap.PROT_READ))[at:]
 
 

@@ -44,9 +44,9 @@ def start(machines: Machines) -> Iterator[Callable[..., Command]]:
 
 
 @pytest.fixture
-def far(machines: Machines, start: Callable[..., Command], policy: Path, shared: Path) -> Callable[..., Command]:
-    """A driver of ranks, which takes steps."""
-    return partial(start, SUPPORT / "ranks_driver.py", machines.address, policy, shared / "state")
+def far(machines: Machines, start: Callable[..., Command], policy: Path) -> Callable[..., Command]:
+    """A driver of ranks, which takes steps; its folder is one that no other machine sees."""
+    return partial(start, SUPPORT / "ranks_driver.py", machines.address, policy, "/mnt/state")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_run_goes_on_when_a_node_that_judges_dies_and_an_engine_whose_node_die
 
 @pytest.mark.wide
 def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkpoint_is_gone_on_with_there(
-    machines, far, policy, shared, tmp_path
+    machines, far, policy, tmp_path
 ) -> None:
     ran = far("step", "save", "step", "restore", "step")
     assert ran.end() == 0, ran.text
@@ -129,7 +129,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
             return {"probe": await learner.logprobs(PROBE), "weights": digest(update.info), **report.metrics}
 
         here = [await step(), await step()]
-        await learner.restore(shared / "state")
+        await learner.restore(Path(f"/proc/{machines.head.init}/root/mnt/state"))
         return [*here, await step()]
 
     here = run(policy, tmp_path, CFG, use)

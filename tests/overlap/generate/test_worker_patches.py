@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 pytest.importorskip("vllm")
 import torch
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+from vllm.model_executor.model_loader.reload import layerwise
 from vllm.v1.sample import rejection_sampler
 
 from overlap.generate import receive, worker_patches
@@ -25,6 +28,15 @@ def test_a_function_of_vllm_with_other_parameters_is_not_replaced(theirs):
     ):
         worker_patches.put_in_place(owner, "draw", lambda values, seeds: 2)
     assert owner.draw is theirs
+
+
+def test_of_the_warnings_of_a_load_only_that_of_layers_without_weights_is_silent() -> None:
+    silent, other = "%s: Failed to load weights", "Allocating %s MB of device memory"
+    logger = logging.getLogger(layerwise.__name__)
+    assert silent in inspect.getsource(layerwise)
+    assert logger.isEnabledFor(logging.WARNING)
+    records = [logger.makeRecord(logger.name, logging.WARNING, "", 0, text, (), None) for text in (silent, other)]
+    assert [bool(logger.filter(record)) for record in records] == [False, True]
 
 
 def test_workers_are_told_to_sleep_soon_and_another_way_of_waiting_is_refused():

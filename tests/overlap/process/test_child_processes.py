@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from array import array
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from places import ROOT, SUPPORT
@@ -166,3 +168,18 @@ def test_a_hint_names_the_cause_and_no_line_that_only_points_to_it(lines: list[s
     assert log_hint(log).startswith(f"; see {log}: ")
     assert log_hint(log).endswith(hint)
     assert [is_vague(line) for line in lines][-1] == ("root cause" in lines[-1])
+
+
+def test_a_death_whose_log_cannot_be_read_is_reported_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor(*args: Any) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    (log := tmp_path / "run.log").touch()
+    life = ChildProcesses("engine", EngineError, tmp_path, log)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", no_descriptor)
+        life.died("its process", -9)
+    with pytest.raises(EngineError, match=r"its process was killed by signal 9 \(SIGKILL\); see .*run.log"):
+        life.check()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from overlap.weights.copies import Piece, WeightCopy, apply, difference
+from overlap.weights.copies import Piece, WeightCopy, apply, difference, mapped
 
 OLD = os.urandom(1000)
 NEW = OLD[:500] + b"other" + OLD[505:]
@@ -68,6 +68,12 @@ def test_what_does_not_come_out_right_is_not_taken_and_goes_whole(there: WeightC
     assert not there.fill(0, 1000, OLD, second.digest, whole=True)
     assert there.digests == {}
     assert bring(second, there) == [True]
+
+
+def test_memory_that_ends_before_a_piece_is_an_error_of_the_system(there: WeightCopy) -> None:
+    assert len(mapped(there.path, 1000, 500)) == 500
+    with pytest.raises(OSError, match=f"{there.path} ends before byte 1501"):
+        mapped(there.path, 1000, 501)
 
 
 # --- differences between two states of a piece of memory: exact for every pair of them, or none ---------------------
