@@ -74,6 +74,18 @@ async def test_an_error_of_the_source_is_raised_by_every_reader():
 
 
 @pytest.mark.virtual
+async def test_who_leaves_while_he_waits_for_the_others_holds_them_up_no_longer():
+    loaded = []
+    async with broadcast_chunks(update([]), 2) as shares:
+        fast = asyncio.create_task(read(shares[0], 1, []))
+        slow = asyncio.create_task(read(shares[1], 10, loaded))
+        await asyncio.sleep(5)
+        fast.cancel()
+        await slow
+    assert loaded == [0, 1, 2]
+
+
+@pytest.mark.virtual
 async def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have_begun():
     made = []
 

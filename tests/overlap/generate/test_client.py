@@ -167,12 +167,13 @@ async def test_a_caller_who_is_cancelled_leaves_the_start_to_the_others(generato
     assert stub.count == 1
 
 
-async def test_a_start_that_fails_is_not_tried_again(generator, stub):
+async def test_a_start_that_fails_is_not_tried_again_and_ends_the_process(generator, stub):
     stub.prepare = lambda engine: setattr(engine, "open_error", RemoteFault("ValueError: head size 17"))
-    for _ in range(2):
+    for call in (generator.start(), generator.start(), generator.wait_dead()):
         with pytest.raises(EngineError, match="start: ValueError: head size 17"):
-            await generator.start()
+            await call
     assert stub.count == 1
+    assert stub.engine.process.wait(20) == -signal.SIGKILL
 
 
 @pytest.mark.promise("deadlines")

@@ -148,6 +148,20 @@ async def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_na
         await task
 
 
+@with_flock(2, restarts=0)
+async def test_the_end_of_one_engine_for_good_ends_all_who_wait_and_a_load_that_another_engine_still_makes(flock):
+    early = flock.send((0,))
+    await flock.door.start()
+    flock.engine(0).release.clear()
+    load = asyncio.create_task(flock.door.load(update(0)))
+    await turns()
+    flock.engine(1).die("ran out of memory")
+    for end in (load, *early, flock.door.wants_weights()):
+        with pytest.raises(EngineError, match=r"1 deaths of the engine .* engine 10 ran out of memory"):
+            await end
+    assert not flock.engine(0).closed
+
+
 @with_flock(2)
 async def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed(flock):
     await flock.door.start()

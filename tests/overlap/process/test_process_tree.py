@@ -134,6 +134,15 @@ subprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())], stdin=subpro
     assert process_tree.await_end(processes, SOON_S) == []
 
 
+def test_leaving_ends_with_the_code_and_ends_the_children_though_the_parent_lives() -> None:
+    child = f"{CHILD} import subprocess; from overlap.process.process_tree import leave;"
+    child += " print(subprocess.Popen(['sleep', '600'], stdout=2).pid, flush=True); leave(3)"
+    left = subprocess.run([sys.executable, "-c", child, str(os.getpid())], cwd=ROOT, stdout=-1, timeout=SOON_S)
+    assert left.returncode == 3
+    child_of_it = identify(int(left.stdout))
+    assert child_of_it is None or not process_tree.alive(child_of_it)
+
+
 def test_a_tree_is_killed_whole_and_its_root_is_reaped(bystander: Pid) -> None:
     root = subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600 & echo; wait"], stdout=subprocess.PIPE)
     assert root.stdout
@@ -165,6 +174,10 @@ def test_a_tree_that_forks_while_it_is_killed_leaves_nobody() -> None:
 def test_a_pid_that_was_used_again_is_not_killed(bystander: Pid) -> None:
     assert process_tree.kill_tree([Pid(bystander.pid, bystander.start - 1)], 1.0) == ()
     assert process_tree.alive(bystander)
+
+
+def test_this_process_and_pid_1_are_never_killed() -> None:
+    assert process_tree.kill_tree([os.getpid(), 1], 1.0) == ()
 
 
 def test_a_resource_tracker_outlives_the_killed_and_removes_their_shared_memory() -> None:

@@ -151,6 +151,15 @@ def test_close_ends_what_is_left(tmp_path: Path, bystander: Pid) -> None:
     other.wait()
 
 
+def test_a_process_that_was_given_the_pid_of_a_watched_one_lives(
+    bystander: Pid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Reaper(MINE) as reaper, monkeypatch.context() as patch:
+        patch.setattr(process_tree, "identify", lambda pid: Pid(pid, bystander.start - 1))
+        reaper.watch_pid(bystander.pid)
+    assert process_tree.alive(bystander)
+
+
 def test_a_file_that_has_taken_the_place_of_a_watched_one_stays(tmp_path: Path) -> None:
     reaper = Reaper(MINE).start()
     for name in ("same", "newer", "changed"):
