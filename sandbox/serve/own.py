@@ -60,7 +60,7 @@ class KnownFields(BaseModel):
 
 
 class Job(KnownFields):
-    """A program to judge; in a batch, what is left out is what stands beside its jobs."""
+    """A program to judge; in a batch, what is left out is that of the batch."""
 
     problem: Annotated[Any, checked_later(Problem | str)] = Field(
         None, description=f"or the name that the header {KEPT} of an answer gave it; 409 where it is not kept any more"
