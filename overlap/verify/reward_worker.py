@@ -127,15 +127,14 @@ class RewardWorker:
     def _receive(self) -> Any:
         """The reply that is there. Raises WorkerLost where the process has ended, or the function its connection."""
         if self._connection.poll():
-            cut = threading.Event()
-            timer = threading.Timer(_REST_S, lambda: (cut.set(), self.kill()))
+            until, timer = time.monotonic() + _REST_S, threading.Timer(_REST_S, self.kill)
             timer.start()
             try:
                 with contextlib.suppress(Exception):  # it has ended, or the function has closed it, or written into it
                     return self._connection.recv()
             finally:
                 timer.cancel()
-            if cut.is_set():  # the rest of what the function wrote never came
+            if time.monotonic() >= until:  # the rest of what the function wrote never came
                 raise WorkerLost("the reward worker was cut off", "wrote into the connection of its worker")
         try:
             code = self._process.wait(_END_S)

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sandbox.compare import hashed
 
@@ -44,7 +45,7 @@ FIT: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Check:
     """One assert, as the judge sees it: `test` with `_slot_k` where value k of the run belongs."""
 
@@ -70,7 +71,8 @@ def is_safe_math(func: ast.expr) -> bool:
 def holds(check: Check, values: list[Any]) -> bool:
     """Return whether the assert holds for these values. One that raises does not hold."""
     try:
-        return bool(eval(_compiled(check), {**_MEANINGS, **{f"{_SLOT}{k}": values[k] for k in check.slots}}))
+        code = _CODES.get(check) or _CODES.setdefault(check, _compiled(check))
+        return bool(eval(code, {**_MEANINGS, **{f"{_SLOT}{k}": values[k] for k in check.slots}}))
     except (
         *(ArithmeticError, TypeError, ValueError, LookupError, RecursionError, AttributeError, MemoryError),
         SyntaxError,
@@ -78,7 +80,10 @@ def holds(check: Check, values: list[Any]) -> bool:
         return False
 
 
-@lru_cache(maxsize=1024)
+_CODES: Final = WeakKeyDictionary[Check, types.CodeType]()
+"""Of checks whose plans are still known: those of long asserts take megabytes each."""
+
+
 def _compiled(check: Check) -> types.CodeType:
     """The test, which has nothing but what FIT and SAFE name, with operators that refuse what would take too long."""
     test = _Bounded().visit(copy.deepcopy(check.test))
@@ -182,7 +187,7 @@ def rounded(number: Any, ndigits: Any = None) -> Any:
     return round(number, ndigits)
 
 
-def decoded(*given: Any, **named: Any) -> str:
+def bounded_text(*given: Any, **named: Any) -> str:
     """str(value), or str(data, encoding, errors)."""
     data, codec = named.get("object", given[:1] and given[0]), named.get("encoding", given[1] if given[1:] else "utf8")
     is_linear = isinstance(codec, str) and re.sub("[-_ ]", "", codec).lower() in _LINEAR
@@ -225,7 +230,7 @@ BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "frozenset": hashed.make_frozenset,
     "round": rounded,
     "set": hashed.make_set,
-    "str": decoded,
+    "str": bounded_text,
     "sum": total,
 }
 _MEANINGS: Final[dict[str, Any]] = {

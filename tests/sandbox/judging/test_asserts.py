@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from decimal import Decimal
@@ -327,6 +328,12 @@ def test_what_is_honest_is_decided_as_python_would(test: str, found: list[object
 )
 def test_what_would_take_the_judge_too_long_does_not_hold(test: str, found: list[object]) -> None:
     assert not holds(test, *found)
+
+
+def test_nothing_is_kept_of_an_assert_whose_plan_is_forgotten() -> None:
+    assert holds("f() == 3", 3)
+    python_asserts.plan_asserts.cache_clear()
+    assert not [found for found in gc.get_objects() if type(found) is assert_values.Check]
 
 
 @pytest.mark.parametrize(
