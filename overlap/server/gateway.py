@@ -171,7 +171,9 @@ class Gateway:
         if session.inside >= IN_FLIGHT_MAX or len(session.asking) >= IN_FLIGHT_MAX:
             why, wait = f"{IN_FLIGHT_MAX} requests of this episode are in flight", {"retry_after": str(RETRY_S)}
             session.chat.refuse("requests", why)
-            await _body(request, 0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BODY_S), _turn_of(request, session):
+                    await _body(request, 0)
             return _failed(429, why, "rate_limit_error", **wait)
         with contextlib.ExitStack() as held:
             held.enter_context(session.being_answered())
@@ -179,7 +181,7 @@ class Gateway:
 
     async def _served(self, request: Request, session: GatewaySession, held: contextlib.ExitStack) -> Response:
         chat = session.chat
-        async with session.long if _length(request) > LONG_BYTES else contextlib.nullcontext(), session.reading:
+        async with _turn_of(request, session), session.reading:
             body = await _body(request, BODY_BYTES)
             if body is None:
                 why = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
@@ -246,6 +248,11 @@ def _unauthorized() -> Response:
 def _length(request: Request) -> int:
     """Bytes of the body, as far as they are declared; of one that declares nothing, as many as may be."""
     return int(request.headers.get("content-length") or BODY_BYTES)
+
+
+def _turn_of(request: Request, session: GatewaySession) -> contextlib.AbstractAsyncContextManager[None]:
+    """Held while a body is read, or read and dropped: an episode has one long one at a time, so that others go on."""
+    return session.long if _length(request) > LONG_BYTES else contextlib.nullcontext()
 
 
 async def _body(request: Request, most: int) -> bytes | None:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from array import array
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ STRETCH = 3.0
 """A worker that waited for a core gets that time in addition, at most this many times its deadline."""
 _END_S = 5.0
 """Seconds that a process may take to end when its connection has."""
+_REST_S = 10.0
+"""Seconds for the rest of a reply that has begun."""
 _WHERE_S = 0.3
 """Seconds that a worker that hangs has to report where."""
 
@@ -124,8 +127,15 @@ class RewardWorker:
     def _receive(self) -> Any:
         """The reply that is there. Raises WorkerLost where the process has ended, or the function its connection."""
         if self._connection.poll():
-            with contextlib.suppress(Exception):  # it has ended, or the function has closed this, or written into it
-                return self._connection.recv()
+            until, timer = time.monotonic() + _REST_S, threading.Timer(_REST_S, self.kill)
+            timer.start()
+            try:
+                with contextlib.suppress(Exception):  # it has ended, or the function has closed it, or written into it
+                    return self._connection.recv()
+            finally:
+                timer.cancel()
+            if time.monotonic() >= until:  # the rest of what the function wrote never came
+                raise WorkerLost("the reward worker was cut off", "wrote into the connection of its worker")
         try:
             code = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -9,14 +9,16 @@ import ast
 import copy
 import math
 import operator
+import re
 import types
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sandbox.compare import hashed
 
@@ -43,7 +45,7 @@ FIT: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Check:
     """One assert, as the judge sees it: `test` with `_slot_k` where value k of the run belongs."""
 
@@ -69,7 +71,8 @@ def is_safe_math(func: ast.expr) -> bool:
 def holds(check: Check, values: list[Any]) -> bool:
     """Return whether the assert holds for these values. One that raises does not hold."""
     try:
-        return bool(eval(_compiled(check), {**_MEANINGS, **{f"{_SLOT}{k}": values[k] for k in check.slots}}))
+        code = _CODES.get(check) or _CODES.setdefault(check, _compiled(check))
+        return bool(eval(code, {**_MEANINGS, **{f"{_SLOT}{k}": values[k] for k in check.slots}}))
     except (
         *(ArithmeticError, TypeError, ValueError, LookupError, RecursionError, AttributeError, MemoryError),
         SyntaxError,
@@ -77,7 +80,10 @@ def holds(check: Check, values: list[Any]) -> bool:
         return False
 
 
-@lru_cache(maxsize=1024)
+_CODES: Final = WeakKeyDictionary[Check, types.CodeType]()
+"""Of checks whose plans are still known: those of long asserts take megabytes each."""
+
+
 def _compiled(check: Check) -> types.CodeType:
     """The test, which has nothing but what FIT and SAFE name, with operators that refuse what would take too long."""
     test = _Bounded().visit(copy.deepcopy(check.test))
@@ -98,6 +104,11 @@ class _Bounded(ast.NodeTransformer):
             node.func.id = f"_{node.func.id}"
         return self.generic_visit(node)
 
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        if node.arg == "key" and isinstance(node.value, ast.Name) and node.value.id in _TABLES:
+            node.value.id = f"_{node.value.id}"  # it is called, for each item
+        return self.generic_visit(node)
+
 
 def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
     if kind is ast.Mult and not all(isinstance(side, _NUMBERS) for side in (left, right)):
@@ -113,12 +124,20 @@ def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
 _SUM_MAX: Final = 1 << 28  # words or items that are copied
 _PRODUCT_MAX: Final = 1 << 24  # words times words
 _DIGITS_MAX: Final = 1 << 16  # that a number is rounded to
+_CODED_MAX: Final = 1 << 14  # bytes in an encoding whose time may grow with the square of them
+_LINEAR: Final = ("utf8", "ascii", "latin1", "utf16", "utf32", "cp1252")
+_TABLES: Final = ("dict", "set")
 _WORD_DIGITS: Final = 16  # of a hexadecimal number
 
 
 def total(items: Iterable[Any], /, start: Any = 0) -> Any:
     """sum(items, start)."""
     items = list(items)
+    kinds = set(map(type, items))
+    if type(start) in (int, float) and (
+        kinds <= {float} or (kinds <= {int} and _sum_of_ints(items, start) <= _SUM_MAX)
+    ):
+        return sum(items, start)  # without a look at each, which takes longer
     if any(isinstance(item, Fraction) for item in items):
         return _exact_total(items, start)
     size, work = _size(start), 0
@@ -128,6 +147,11 @@ def total(items: Iterable[Any], /, start: Any = 0) -> Any:
     if work > _SUM_MAX:
         raise ValueError("too long a sum")
     return sum(items, start)
+
+
+def _sum_of_ints(items: list[int], start: float) -> int:
+    """Return how many words are copied at most."""
+    return len(items) * max(_size(start), _size(max(items, key=int.bit_length, default=0)))
 
 
 def _exact_total(items: list[Any], total: Any) -> Any:
@@ -158,7 +182,18 @@ def rounded(number: Any, ndigits: Any = None) -> Any:
     """round(number, ndigits)."""
     if isinstance(ndigits, int) and abs(ndigits) > _DIGITS_MAX:
         raise ValueError("too many digits")
+    if isinstance(ndigits, int) and ndigits < 0 and _size(number) * _size(10**-ndigits) > _PRODUCT_MAX:
+        raise ValueError("too long a number to be rounded to so many digits")
     return round(number, ndigits)
+
+
+def bounded_text(*given: Any, **named: Any) -> str:
+    """str(value), or str(data, encoding, errors)."""
+    data, codec = named.get("object", given[:1] and given[0]), named.get("encoding", given[1] if given[1:] else "utf8")
+    is_linear = isinstance(codec, str) and re.sub("[-_ ]", "", codec).lower() in _LINEAR
+    if isinstance(data, bytes) and len(data) > _CODED_MAX and not is_linear:
+        raise ValueError("too long a text in this encoding")
+    return str(*given, **named)
 
 
 def is_affordable(values: list[Any]) -> bool:
@@ -195,6 +230,7 @@ BOUNDED: Final[dict[str, Callable[..., Any]]] = {
     "frozenset": hashed.make_frozenset,
     "round": rounded,
     "set": hashed.make_set,
+    "str": bounded_text,
     "sum": total,
 }
 _MEANINGS: Final[dict[str, Any]] = {

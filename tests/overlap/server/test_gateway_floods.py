@@ -99,6 +99,29 @@ async def test_who_has_too_many_requests_in_flight_is_told_when_to_come_again(s:
     assert (await first).status_code == 200
 
 
+@played(Waiting)
+async def test_of_the_long_bodies_that_are_dropped_an_episode_sends_one_at_a_time(s: Session, monkeypatch) -> None:
+    monkeypatch.setattr(gateway_, "IN_FLIGHT_MAX", 1)
+    drops, plain = [0, 0], gateway_._body
+
+    async def dropped(request: Any, most: int) -> bytes | None:
+        drops[0] += 1
+        drops[1] = max(drops)
+        try:
+            return await plain(request, most)
+        finally:
+            drops[0] -= 1
+
+    first = asyncio.create_task(s.ask(user("x")))
+    await s.voice.began.wait()
+    monkeypatch.setattr(gateway_, "_body", dropped)
+    got = await asyncio.gather(*(s.ask(user("y" * 3_000_000)) for _ in range(4)))
+    assert {each.status_code for each in got} == {429}
+    assert drops == [0, 1]
+    s.voice.let.set()
+    assert (await first).status_code == 200
+
+
 @played()
 async def test_who_sends_a_whole_body_that_is_too_long_reads_why_it_was_refused(s: Session, monkeypatch) -> None:
     monkeypatch.setattr(gateway_, "BODY_BYTES", 100_000)

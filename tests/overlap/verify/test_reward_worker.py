@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -229,6 +231,22 @@ async def test_a_function_that_closes_the_connection_of_its_worker_is_no_hang(mo
     async with pool_for(Worked(how), wall_s=600.0, notify=told.append) as pool:
         assert [(await pool.reward(P, answer)).value for answer in ("closes", "works")] == [0.0, 1.0]
     assert ["closed the connection of its worker, for prompt 'p'; it returns" in line for line in told] == [True]
+
+
+async def test_a_function_that_begins_a_reply_of_its_own_and_never_ends_it_is_no_hang(monkeypatch) -> None:
+    def how(answer: str) -> float:
+        if answer == "begins":
+            for fd in range(3, 64):
+                with contextlib.suppress(OSError):
+                    socket.socket(fileno=os.dup(fd)).send(b"\0\0\1\0half")
+            signal.pause()
+        return 1.0
+
+    monkeypatch.setattr(reward_worker, "_REST_S", 0.5)
+    told = list[str]()
+    async with asyncio.timeout(60), pool_for(Worked(how), wall_s=600.0, notify=told.append) as pool:
+        assert [(await pool.reward(P, answer)).value for answer in ("begins", "works")] == [0.0, 1.0]
+    assert ["wrote into the connection of its worker, for prompt 'p'" in line for line in told] == [True]
 
 
 @pytest.mark.parametrize("error", [ValueError("too odd"), SystemExit("too odd")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from decimal import Decimal
@@ -286,6 +287,14 @@ def holds(test: str, *found: object) -> bool:
         ("max(f()) == 0.5", [[Fraction(1, 3), Decimal("0.5"), 0.25]]),
         ("f() != f() * 1", [Decimal("1" * 60_000), Decimal(1) / 3]),
         ("max(f()) > 4", [[1 << (1 << 20), 5]]),
+        ("sum(f()) == 4", [[1, 2, True]]),
+        ("sum(f(), 0.5) == 3.5", [[1, 2]]),
+        ("max(f(), key=set) == [1, 2]", [[[1, 1], [1, 2]]]),
+        ("sorted(f(), key=str) == [10, 9]", [[9, 10]]),
+        ("round(f(), -2) == 1200 and round(f(), 2) == 1234", [1234, 1234]),
+        ("str(f(), 'UTF-8') == 'a' * 100000", [b"a" * 100_000]),
+        ("str(f(), 'punycode') == 'a'", [b"a-"]),
+        ("str(object=f(), encoding='ascii') == str('a')", [b"a"]),
     ],
 )
 def test_what_is_honest_is_decided_as_python_would(test: str, found: list[object]) -> None:
@@ -310,10 +319,21 @@ def test_what_is_honest_is_decided_as_python_would(test: str, found: list[object
         ("round(f(), f()) != 6", [5, -(10**7)]),
         ("len(set(f())) != 0", [[k * PRIME for k in range(1_000)]]),
         ("dict(f()) != 0", [[(k * PRIME, 1) for k in range(1_000)]]),
+        ("max(f(), key=set) != 0", [[[k * PRIME for k in range(1_000)]]]),
+        ("sorted(f(), key=dict) != 0", [[[(k * PRIME, 1) for k in range(1_000)]]]),
+        ("round(f(), -60000) != 1", [1 << (1 << 22)]),
+        ("str(f(), 'punycode') != 'a'", [b"9" * 20_000]),
+        ("str(object=f(), encoding='idna') != 'a'", [b"a." * 20_000]),
     ],
 )
 def test_what_would_take_the_judge_too_long_does_not_hold(test: str, found: list[object]) -> None:
     assert not holds(test, *found)
+
+
+def test_nothing_is_kept_of_an_assert_whose_plan_is_forgotten() -> None:
+    assert holds("f() == 3", 3)
+    python_asserts.plan_asserts.cache_clear()
+    assert not [found for found in gc.get_objects() if type(found) is assert_values.Check]
 
 
 @pytest.mark.parametrize(
