@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from overlap.config.changes import check_run_version
 from overlap.config.fields import Config
 from overlap.config.load import load_config
 from overlap.core import Prompt, Request, Scored, Split, Trajectory
@@ -172,7 +173,11 @@ class KeptAnswers:
 
 
 def config_for(answers: KeptAnswers, config: Path | None, overrides: Sequence[str]) -> Config:
-    """The configuration by which answers are judged: the one given, or the one beside them. Raises ConfigError."""
+    """The configuration by which answers are judged: the one given, or the one beside them. Raises ConfigError, also
+    where another version of this package wrote the latter.
+    """
+    if config is None and answers.config is not None:
+        check_run_version(answers.config)
     here = [f"verify.workers={cores()}"] if config is None else []  # the run's machine may have had more
     return load_config(config or answers.config, [*here, *overrides])
 

@@ -153,6 +153,14 @@ def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     assert rewards == [[1.0, 0.0, 0.0, 0.0]] * len(rewards) != []
 
 
+def test_a_run_of_another_version_is_refused_as_one(lab: Lab, capsys: Any) -> None:
+    lab.keep()
+    config = lab.run / "config.yaml"
+    config.write_text(config.read_text().replace("drop_solved:", "dropped_when_solved:"))
+    assert cli.main(["rollout", "--answers", str(lab.run)]) == 2
+    assert "another version made this run" in capsys.readouterr().err
+
+
 def test_answers_to_problems_that_are_gone_are_left_out_and_counted(lab: Lab) -> None:
     rows = lab.keep()
     lab.judge(lambda t: 1.0)
