@@ -176,7 +176,8 @@ def config_for(answers: KeptAnswers, config: Path | None, overrides: Sequence[st
     """The configuration by which answers are judged: the one given, or the one beside them. Raises ConfigError, also
     where another version of this package wrote the latter.
     """
-    if config is None and answers.config is not None:
+    of_a_run = answers.path.name == RunFile.TRAJECTORIES.filename  # beside other files is a configuration of the user's
+    if config is None and answers.config is not None and of_a_run:
         check_run_version(answers.config)
     here = [f"verify.workers={cores()}"] if config is None else []  # the run's machine may have had more
     return load_config(config or answers.config, [*here, *overrides])
