@@ -13,9 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from overlap.config.changes import check_run_version
 from overlap.config.fields import Config
-from overlap.config.load import load_config
+from overlap.config.load import check_run_version, load_config
 from overlap.core import Prompt, Request, Scored, Split, Trajectory
 from overlap.core.errors import ConfigError, compile_error, count_of
 from overlap.record.kept_samples import restored
