@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from overlap.config.fields import Config
-from overlap.config.load import load_config
+from overlap.config.load import check_run_version, load_config
 from overlap.core import Prompt, Request, Scored, Split, Trajectory
 from overlap.core.errors import ConfigError, compile_error, count_of
 from overlap.record.kept_samples import restored
@@ -172,7 +172,12 @@ class KeptAnswers:
 
 
 def config_for(answers: KeptAnswers, config: Path | None, overrides: Sequence[str]) -> Config:
-    """The configuration by which answers are judged: the one given, or the one beside them. Raises ConfigError."""
+    """The configuration by which answers are judged: the one given, or the one beside them. Raises ConfigError, also
+    where another version of this package wrote the latter.
+    """
+    of_a_run = answers.path.name == RunFile.TRAJECTORIES.filename  # beside other files is a configuration of the user's
+    if config is None and answers.config is not None and of_a_run:
+        check_run_version(answers.config)
     here = [f"verify.workers={cores()}"] if config is None else []  # the run's machine may have had more
     return load_config(config or answers.config, [*here, *overrides])
 

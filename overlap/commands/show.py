@@ -12,6 +12,7 @@ from overlap.inspect.sample_export import write_samples
 from overlap.inspect.sample_filter import SampleFilter
 from overlap.inspect.show import RunShown
 from overlap.inspect.terminal import drawn
+from overlap.process.atomic import is_stdout
 
 _ID = re.compile(r"(?:g(-?\d+))?s?(\d+)")
 
@@ -53,4 +54,4 @@ def show_command(args: argparse.Namespace) -> Iterator[str]:
         return
     heads = shown.found()
     write_samples(run.samples, heads, args.out)
-    yield f"{args.out}: {count_of(len(heads), 'sample')}"
+    yield f"{'standard output' if is_stdout(args.out) else args.out}: {count_of(len(heads), 'sample')}"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from overlap.core.errors import ConfigError
-from overlap.process.atomic import guarded, made_whole
+from overlap.process.atomic import descriptor_of, guarded, made_whole
+from overlap.record.out_file import OutFile
 from overlap.record.ownership import check_out
 from overlap.record.row_shapes import PACKED_COLUMNS, BulkRow, HeadRow
 from overlap.record.sample_file import SampleFile, SampleHead
@@ -19,12 +20,17 @@ _AS_JSON = ("program", "tests", "forks", "restore")
 
 
 def write_samples(samples: SampleFile, heads: Sequence[SampleHead], out: Path) -> None:
-    """Write whole samples to ``out``, whose name ends in .jsonl or .parquet: all of it or nothing.
+    """Write whole samples to ``out``, whose name ends in .jsonl or .parquet: all of it or nothing. A descriptor, as
+    ``-`` is, gets JSON lines.
 
     Raises ConfigError for another name, a file that is there, and Parquet without pyarrow; RunDirError.
     """
+    if descriptor_of(out) is not None:
+        stream = OutFile(out)
+        stream.write("".join(f"{json.dumps(samples.row(head))}\n" for head in heads))
+        return
     if out.suffix not in (".jsonl", ".parquet"):
-        raise ConfigError("--out", str(out), "name a file that ends in .jsonl or .parquet")
+        raise ConfigError("--out", str(out), "name a file that ends in .jsonl or .parquet, or - for standard output")
     check_out(out)
     blocks = (list(map(samples.row, heads[at : at + ROWS_AT_ONCE])) for at in range(0, len(heads), ROWS_AT_ONCE))
     with made_whole(out) as partial, guarded(out):

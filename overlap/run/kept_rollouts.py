@@ -41,7 +41,8 @@ def rollouts_in(where: str) -> tuple[Path, Path | None]:
     config = RunFile.CONFIG.of(named.parent)
     if not config.is_file():
         return named, None
-    check_run_version(config)
+    if named.name == RunFile.TRAJECTORIES.filename:  # beside other files is a configuration of the user's
+        check_run_version(config)
     return named, config
 
 

@@ -104,8 +104,9 @@ def find_style(function: Function, asked: str = "") -> Style:
     for the only one. Raises StyleError with the choices.
     """
     name = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
-    if isinstance(function, type):
-        raise StyleError(f"{name} is a class: name a function, or an object that can be called")
+    if isinstance(function, type) or not callable(function):
+        kind = "a class" if isinstance(function, type) else "no function"
+        raise StyleError(f"{name} is {kind}: name a function, or an object that can be called")
     if asked not in ("", "auto"):
         if asked not in STYLES:
             raise StyleError(f"style {asked!r} is unknown; use one of {', '.join(STYLES)}")

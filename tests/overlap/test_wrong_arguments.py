@@ -52,6 +52,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: overlap.train(CFG, Letters), "data.task='Letters': is a class: give an object of it, Letters"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, "m:T"), "data.task='str': has no prompts; derive it from overlap.Task"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, resume="runs/first"), "resume='runs/first': use True"),  # type: ignore[arg-type]
+    (lambda: overlap.reward_task(3, []), "='3': int is no function: name a function"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, rollouts=3), "rollouts=3: give a path"),  # type: ignore[arg-type]
     (lambda: overlap.train(CFG, rollouts=Path("/none")), "'/none': /none/trajectories.jsonl is missing"),
     (lambda: overlap.start(CFG, console="log.txt"), "console='log.txt': give a stream"),  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 import overlap
 from overlap import Task, cli
 from overlap.commands.answering import ScoredAnswers
-from overlap.commands.kept_answers import Comparison
+from overlap.commands.kept_answers import Comparison, JudgedAgain, KeptAnswer, Outcome
 from overlap.config.fields import Config
 from overlap.core import Prompt, Scored, Trajectory
 from overlap.record.json_lines import read_json_lines
@@ -141,6 +141,13 @@ def test_what_changed_is_shown_by_figure_verdict_and_sample(lab: Lab, capsys: An
     assert figures["not judged"][1] == figures["not judged"][0] + 1
 
 
+@pytest.mark.promise("judge-again")
+def test_another_verdict_for_the_same_reward_is_a_change() -> None:
+    kept = KeptAnswer({"reward": 0.0, "verdict": "WA", "failure": ""}, scored=None)  # type: ignore[arg-type]
+    assert JudgedAgain(kept, Outcome(0.0, "TLE")).changed
+    assert not JudgedAgain(kept, Outcome(0.0, "WA", "says it in other words")).changed
+
+
 def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     lab.keep()
     lab.judge(lambda t: float(t.request.sample == 0))
@@ -151,6 +158,25 @@ def test_a_learner_learns_from_the_new_rewards(lab: Lab) -> None:
     batches = lab.stage.learner.batches[-4:]
     rewards = [[s.reward for s in group.samples] for batch in batches for group in batch.groups]
     assert rewards == [[1.0, 0.0, 0.0, 0.0]] * len(rewards) != []
+
+
+def test_a_run_of_another_version_is_refused_as_one(lab: Lab, capsys: Any) -> None:
+    lab.keep()
+    config = lab.run / "config.yaml"
+    config.write_text(config.read_text().replace("drop_solved:", "dropped_when_solved:"))
+    assert cli.main(["rollout", "--answers", str(lab.run)]) == 2
+    assert "another version made this run" in capsys.readouterr().err
+
+
+def test_a_configuration_beside_answers_in_a_file_need_not_be_a_runs(lab: Lab) -> None:
+    lab.keep()
+    lab.judge(lambda t: float(t.request.sample == 0))
+    new, beside = lab.folder / "mine" / "again.jsonl", lab.folder / "mine" / "config.yaml"
+    new.parent.mkdir()
+    assert cli.main(["rollout", "--answers", str(lab.run), "--out", str(new)]) == 0
+    beside.write_text("learn:\n  lr: 1.0e-5\n")
+    words = ["--config", str(lab.run / "config.yaml"), "--from-rollouts", str(new), f"run.dir={lab.folder / 'b'}"]
+    assert cli.main(["train", *words]) == 0
 
 
 def test_answers_to_problems_that_are_gone_are_left_out_and_counted(lab: Lab) -> None:

@@ -98,6 +98,7 @@ def test_gradients_that_are_no_numbers_are_told_however_short_the_run_is(tmp_pat
     assert _told(tmp_path, steps, **{"learn/grad_norm": 0.5}) == []
 
 
+@pytest.mark.promise("health")
 def test_low_entropy_is_the_success_of_a_policy_that_solves_its_problems(tmp_path: Path) -> None:
     falls = {"learn/entropy": lambda k: 0.8 if k < 10 else 0.01}
     assert _told(tmp_path, 20, **falls, **{"reward/solved_share": 0.5}) == ["entropy_collapse"]

@@ -50,6 +50,14 @@ def test_only_the_samples_that_are_asked_for_are_written(
     assert capsys.readouterr().out == f"{out}: {len(wanted)} samples\n"
 
 
+def test_a_dash_means_json_lines_on_standard_output(run: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert cli.main(["show", str(run), "--failed", "--out", "-"]) == 0
+    out, err = capfdbinary.readouterr()
+    wanted = [row for row in overlap.load_run(run).samples if row["verdict"] != "AC"]
+    assert sorted(json.loads(line)["id"] for line in out.splitlines()) == sorted(row["id"] for row in wanted)
+    assert err.decode() == f"standard output: {len(wanted)} samples\n"
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_texts_that_no_file_format_likes_are_written(tmp_path: Path, suffix: str) -> None:
     row = kept_row(answer="half \ud83d", failure="\x00", parts={"\ud83d": 1.0})

@@ -104,6 +104,7 @@ TABLE = [
 
 
 @pytest.mark.promise("comparison")
+@pytest.mark.promise("integers")
 @pytest.mark.parametrize(("output", "expected", "accepted"), TABLE)
 def test_the_edge_table(output: str, expected: str, accepted: str) -> None:
     found = {letter: parse_mode(mode)(output.encode(), expected.encode()) for letter, mode in MODES.items()}

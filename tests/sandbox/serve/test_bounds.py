@@ -195,6 +195,8 @@ async def test_a_token_is_asked_for(s: Served) -> None:
         ({"authorization": "Bearer \xe9"}, 401),
         ({"authorization": f"Token {token}"}, 401),
         ({"authorization": "Basic %%%"}, 401),
+        ({"authorization": "Bearer "}, 401),
+        ({"authorization": "Basic " + base64.b64encode(b"user:").decode()}, 401),
         ({"authorization": f"bearer {token}"}, 200),
         ({"authorization": "Basic " + base64.b64encode(f"user:{token}".encode()).decode()}, 200),
     ):
