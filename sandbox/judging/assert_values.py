@@ -81,7 +81,7 @@ def holds(check: Check, values: list[Any]) -> bool:
 
 
 _CODES: Final = WeakKeyDictionary[Check, types.CodeType]()
-"""Of checks whose plans are still known: those of long asserts take megabytes each."""
+"""Compiled checks whose plans are still kept: code of long asserts takes megabytes each."""
 
 
 def _compiled(check: Check) -> types.CodeType:
@@ -183,7 +183,7 @@ def rounded(number: Any, ndigits: Any = None) -> Any:
     if isinstance(ndigits, int) and abs(ndigits) > _DIGITS_MAX:
         raise ValueError("too many digits")
     if isinstance(ndigits, int) and ndigits < 0 and _size(number) * _size(10**-ndigits) > _PRODUCT_MAX:
-        raise ValueError("too long a number to be rounded to so many digits")
+        raise ValueError("too long a number to be rounded to that many digits")
     return round(number, ndigits)
 
 
