@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import Any, Final, Literal, get_args
 
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, not_started
 from sandbox.kernel import inherited
 from sandbox.kernel.clear import remove_tree
 from sandbox.kernel.orphan_cleanup import reserve_directory
@@ -205,11 +205,14 @@ class _Caller:
         return tried
 
     def start(self) -> None:
-        """Raises RewardUnusable where it cannot import the function, OSError where it cannot be started."""
+        """Raises RewardUnusable where it cannot import the function, SandboxError where it cannot be started."""
         with self._lock:
             if self._over:
                 raise CancelledError
-            self._spawn()
+            try:
+                self._spawn()
+            except OSError as error:
+                raise SandboxError(not_started("the process that calls it", error)) from error
         ready = self._reply(_START_S, f"it was not imported within {_START_S:g} s", "the process that imports it ended")
         if "error" in ready:
             self.close()
