@@ -138,30 +138,35 @@ class References(Task):
         return itertools.takewhile(lambda probe: probe.kind == "reference", probes(prompt.data))
 
 
+def _next(found: Iterator[CodeProblem | LeftOut]) -> CodeProblem | LeftOut | None:
+    """The limit of digits is lifted for the reading alone: a caller may leave its generator at any yield."""
+    with long_integers():
+        return next(found, None)
+
+
 def candidates(
     sources: Sequence[str], judging: Judging, filters: Filters, outcome: FilterOutcome
 ) -> Iterator[tuple[str, CodeProblem]]:
     """(source, problem) of each row that no filter but that of the reference leaves out. Raises ConfigError."""
     seen: dict[tuple[str, ...], str] = {}
     for source in sources:
-        with long_integers():
-            found = read_problems(source_rows(source, "SOURCE"), judging)
-            while (problem := next(found, None)) is not None:
-                if isinstance(problem, LeftOut):
-                    outcome.left_out.append(problem)
-                    continue
-                words, place = words_of(problem.statement), problem.place or problem.id
-                tests = len(problem.problem.cases)
-                if problem.problem.kind != "assert" and tests < filters.fewest_tests:
-                    outcome.drop(source, problem, FEW_TESTS, f"{tests} of {filters.fewest_tests}")
-                elif own_split(problem.split, place, "SOURCE") == "heldout":
-                    outcome.drop(source, problem, HELD_OUT)
-                elif (first := seen.setdefault(words, place)) != place:
-                    outcome.drop(source, problem, TWICE, f"as {first}")
-                elif same := filters.evaluated.same(problem.statement):
-                    outcome.drop(source, problem, EVALUATED, f"as {same}")
-                else:
-                    yield source, problem
+        found = read_problems(source_rows(source, "SOURCE"), judging)
+        while (problem := _next(found)) is not None:
+            if isinstance(problem, LeftOut):
+                outcome.left_out.append(problem)
+                continue
+            words, place = words_of(problem.statement), problem.place or problem.id
+            tests = len(problem.problem.cases)
+            if problem.problem.kind != "assert" and tests < filters.fewest_tests:
+                outcome.drop(source, problem, FEW_TESTS, f"{tests} of {filters.fewest_tests}")
+            elif own_split(problem.split, place, "SOURCE") == "heldout":
+                outcome.drop(source, problem, HELD_OUT)
+            elif (first := seen.setdefault(words, place)) != place:
+                outcome.drop(source, problem, TWICE, f"as {first}")
+            elif same := filters.evaluated.same(problem.statement):
+                outcome.drop(source, problem, EVALUATED, f"as {same}")
+            else:
+                yield source, problem
 
 
 @dataclass

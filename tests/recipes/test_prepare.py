@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,11 @@ def test_a_short_statement_is_the_same_only_where_all_words_are() -> None:
     known = Statements([("short", "Print `two`, please.")])
     assert known.same("print two please") == "short"
     assert known.same("print two") == ""
+
+
+def test_rows_that_are_left_unread_leave_the_limit_of_digits_as_it_was(tmp_path: Path) -> None:
+    before = sys.get_int_max_str_digits()
+    source = jsonl(tmp_path / "rows.jsonl", row("a"), row("b"))
+    filters = prepare.Filters(Statements([]), fewest_tests=1)
+    assert next(prepare.candidates([source], Judging(), filters, prepare.FilterOutcome()))
+    assert sys.get_int_max_str_digits() == before

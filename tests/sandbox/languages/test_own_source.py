@@ -16,7 +16,8 @@ METHODS = ("spawn", "forkserver", "fork")
 MP = "import multiprocessing as mp\nc = mp.get_context({method!r})\n"
 # each prints 30 with each of the three ways to start a process
 PROCESSES = {
-    "a pool": "def f(x): return x * x\nif __name__ == '__main__':\n    print(sum(c.Pool(2).map(f, range(5))))",
+    "a pool": "def f(x): return x * x\nif __name__ == '__main__':\n"
+    "    with c.Pool(2) as p: print(sum(p.map(f, range(5))))",  # one left open may hang the interpreter at its end
     "a queue": "def f(q): q.put(30)\nif __name__ == '__main__':\n    q = c.Queue()\n"
     "    p = c.Process(target=f, args=(q,)); p.start(); print(q.get()); p.join()",
     "a value and a lock": "def f(v, l):\n    for _ in range(10):\n        with l: v.value += 1\n"
