@@ -159,5 +159,6 @@ def test_rows_that_are_left_unread_leave_the_limit_of_digits_as_it_was(tmp_path:
     before = sys.get_int_max_str_digits()
     source = jsonl(tmp_path / "rows.jsonl", row("a"), row("b"))
     filters = prepare.Filters(Statements([]), fewest_tests=1)
-    assert next(prepare.candidates([source], Judging(), filters, prepare.FilterOutcome()))
+    rows = prepare.candidates([source], Judging(), filters, prepare.FilterOutcome())
+    assert next(rows)
     assert sys.get_int_max_str_digits() == before
