@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -103,12 +104,13 @@ def chromium() -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
         environment = os.environ | {"TMPDIR": profile}  # a killed one removes nothing
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env=environment, start_new_session=True, **silent)
         try:
             with client.connect(_page_address(Path(profile)), max_size=None, proxy=None) as connection:
                 yield Browser(connection)
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # its children write into the profile, too
             process.wait()
 
 

@@ -113,7 +113,7 @@ class Machine:
         assert self._holder.stdin is not None
         self._holder.stdin.close()
         for name in cgroup.other_names():  # which all machines here share
-            if f"-{self._space}-" in name:
+            if f"-{self._space:x}-" in name:
                 cgroup.remove_cgroups(name)
 
     @property
