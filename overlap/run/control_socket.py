@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -69,7 +70,9 @@ class _Server(ThreadingMixIn, UnixStreamServer):
         os.chmod(str(self.server_address), 0o600)  # before anyone can connect
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Forget a client that has gone, or does not read its answer."""
+        """Forget a client that has gone, or does not read its answer; another error is a fault and is printed."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Client(StreamRequestHandler):
@@ -85,7 +88,7 @@ class _Client(StreamRequestHandler):
             return self.server.control.request(asked.get("command") if isinstance(asked, dict) else asked)
         except OverlapError as error:
             return {"error": str(error)}
-        except (json.JSONDecodeError, UnicodeDecodeError):
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
             return {"error": f'a command is a line of at most {LINE_BYTES} bytes, like {{"command": "status"}}'}
 
 

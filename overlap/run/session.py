@@ -32,7 +32,7 @@ _STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoi
 
 class TrainingSession:
     """One run of the pipeline on real parts. ``reason`` says how it ended, ``policy_saver`` where its policy is.
-    ``attempt`` is the one that goes on, or was the last.
+    ``attempt`` is the current attempt, or the last one.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ OTHER_ROUTES: Mapping[str, str] = {
 """Routes that clients of OpenAI know and that are not served → what to do instead."""
 BODY_BYTES, BODY_S = 16 << 20, 30.0
 DROPPED_BYTES = 64 << 20
-"""Bytes of a body that is not wanted that are read all the same, so that its client reads the answer."""
+"""Bytes of a refused body that are still read: its client would not read the answer before it has sent all."""
 LONG_BYTES = 256 << 10
 """Bytes of a body above which each episode reads only one at a time."""
 IN_FLIGHT_MAX = 256
@@ -246,18 +246,18 @@ def _unauthorized() -> Response:
 
 
 def _length(request: Request) -> int:
-    """Bytes of the body, as far as they are declared; of one that declares nothing, as many as may be."""
+    """Declared length of the body, bytes; ``BODY_BYTES`` where none is declared."""
     return int(request.headers.get("content-length") or BODY_BYTES)
 
 
 def _turn_of(request: Request, session: GatewaySession) -> contextlib.AbstractAsyncContextManager[None]:
-    """Held while a body is read, or read and dropped: an episode has one long one at a time, so that others go on."""
+    """Context for reading or dropping a body: an episode reads one long body at a time, so others go on."""
     return session.long if _length(request) > LONG_BYTES else contextlib.nullcontext()
 
 
 async def _body(request: Request, most: int) -> bytes | None:
-    """The request's body; None if it has more than ``most`` bytes or is too slow. Of one that is too long, the rest is
-    read and dropped: a client that is still sending when the connection closes loses the answer, too. Raises
+    """The request's body; None if it has more than ``most`` bytes or is too slow. The rest of a body that is too long
+    is read and dropped: a client that is still sending when the connection closes loses the answer. Raises
     ClientDisconnect.
     """
     found, length = bytearray(), 0

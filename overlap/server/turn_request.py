@@ -52,7 +52,7 @@ class TurnRequest:
 
 
 def characters_of(dialog: Sequence[ChatMessage]) -> int:
-    """The number of characters of what these messages say."""
+    """Number of characters in these messages."""
     return sum(
         len(message.text)
         + len(message.reasoning or "")

@@ -85,7 +85,7 @@ _CODES: Final = WeakKeyDictionary[Check, types.CodeType]()
 
 
 def _compiled(check: Check) -> types.CodeType:
-    """The test, which has nothing but what FIT and SAFE name, with operators that refuse what would take too long."""
+    """Compile the test, which has only nodes of FIT and names of SAFE, with operators that refuse long computations."""
     test = _Bounded().visit(copy.deepcopy(check.test))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of `is` with a literal
@@ -93,7 +93,7 @@ def _compiled(check: Check) -> types.CodeType:
 
 
 class _Bounded(ast.NodeTransformer):
-    """Replaces what may take too long by calls of what refuses it; a type by its name alone stays the type."""
+    """Replaces operators and functions that may take too long by bounded ones. A type that is not called stays."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         sides = [self.visit(node.left), self.visit(node.right)]

@@ -59,12 +59,23 @@ def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) 
         assert ask(str(folder), "status")["state"] == "running"
 
 
+def test_a_fault_of_ours_in_an_answer_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with run_in(tmp_path) as control:
+        monkeypatch.setattr(control, "request", lambda command: 1 // 0)
+        with client(tmp_path, b'{"command": "status"}\n') as link:
+            assert link.recv(100) == b""
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
         (b"nonsense\n", "a command is a line of at most 4096 bytes"),
         (b"\n", "a command is a line of at most 4096 bytes"),
         (b"\xff\xfe\n", "a command is a line of at most 4096 bytes"),
+        (b"[" * 4000 + b"\n", "a command is a line of at most 4096 bytes"),
         (b'{"command": "rm"}\n', "'rm' is not a command: use pause, resume, drain, save, status, stop"),
         (b'["status"]\n', "['status'] is not a command"),
         (b"{}\n", "None is not a command"),
