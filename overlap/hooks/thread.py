@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -120,7 +121,7 @@ class CallbackThread:
             if (method := hook.methods.get(name)) is None:
                 continue
             called = self._now = f"{hook.name}.{name}"
-            began = monotonic()
+            began, process = monotonic(), os.getpid()
             try:
                 returned = method(self._run, event)
                 if inspect.iscoroutine(returned):
@@ -128,6 +129,8 @@ class CallbackThread:
             except BaseException as error:  # whatever the user's code raises; SystemExit must not end the thread
                 raise CallbackError(f"callback {called} {described_error(error)}{_at(event)}") from error
             finally:
+                if os.getpid() != process:  # a child that the callback forked: this thread alone
+                    os._exit(1)
                 self._count(hook, called, monotonic() - began, event)
             try:
                 asked += [(called, action) for action in actions_of(returned)]

@@ -1,8 +1,9 @@
 """Trackers show a run elsewhere: callbacks, each in a thread of its own, that no step waits for.
 
-    RunEvents.tell ──▶ queue ──▶ thread: on_run_start, on_evaluate, on_step, ..., on_run_end
+    RunEvents.tell ──▶ queue of 1,000 events ──▶ thread: on_run_start, on_evaluate, on_step, ..., on_run_end
 
-A call that raises is lost and counted. One that hangs costs its thread, a daemon.
+A call that raises is lost and counted, as is an event that finds the queue full. One that hangs costs its thread, a
+daemon.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from overlap.hooks.thread import Asked, CallbackThread
 from overlap.record.run_files import RunFile
 from overlap.record.rundir import WriteFailures
 
+QUEUE = 1_000
+"""Events that wait for a tracker; one has some 100 numbers."""
 END_S, INTERRUPTED_S = 30.0, 3.0
 """Time for all trackers to finish, and after Ctrl-C, s."""
 SAMPLES_EVERY, SAMPLES, TEXT = 10, 4, 4_000
@@ -47,7 +50,10 @@ class Trackers:
         """Have the trackers called with what they need of ``event``: finite numbers, each once, and a few samples."""
         for feed in self._feeds:
             self._report(feed)
-            feed.calls.append(feed.thread.send(_thinned(event)))
+            if len(feed.calls) < QUEUE:
+                feed.calls.append(feed.thread.send(_thinned(event)))
+            else:
+                self._failures.add(feed.name, f"it has not taken {QUEUE} events before")
 
     def close(self, *, interrupted: bool = False) -> None:
         """Wait until all events have arrived, at most ``END_S``; what has not arrived then is lost."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -279,3 +282,23 @@ def test_a_callback_may_command_the_run_from_its_thread(stage: Make) -> None:
     session = stage("run.steps=50").session(callbacks=[On("on_step", step)])
     assert play(session)["exit"] == "drained"
     assert (session.run.checkpoints / "step-000002").is_dir()
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_a_child_that_a_callback_forks_and_lets_return_does_not_stay(stage: Make, exits: bool) -> None:
+    children = []
+
+    def fork(run: Any, event: Any) -> None:
+        if event.step == 1:
+            children.append(os.fork())
+            if exits and not children[0]:
+                raise SystemExit(0)
+
+    play(stage().session(callbacks=[On("on_step", fork)]))
+    ended = os.pidfd_open(children[0])
+    try:
+        assert select.select([ended], [], [], 10)[0]
+    finally:
+        os.close(ended)
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)

@@ -30,6 +30,7 @@ from overlap.record.rundir import WriteFailures
 
 Make = Callable[..., Stage]
 NAME = "tracker_stubs:FileTracker"
+SOON_S = 10.0
 
 
 @pytest.fixture
@@ -179,3 +180,22 @@ def test_every_tracker_with_a_name_of_its_own_has_its_class_and_its_row_in_the_d
     assert all(isinstance(getattr(import_module(module), name), type) for module, _, name in paths)
     table = (ROOT / "docs/look.md").read_text("utf-8").partition("## Trackers")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(TRACKERS)
+
+
+def test_a_full_queue_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "QUEUE", 3)
+    go, rows = threading.Event(), list[int]()
+
+    class Slow:
+        def on_step(self, run: Any, event: Any) -> None:
+            assert go.wait(SOON_S)
+            rows.append(event.step)
+
+    failures, run = WriteFailures(), SimpleNamespace(path=tmp_path)
+    feed = Trackers({"slow": Slow()}, run, failures)  # type: ignore[arg-type]
+    for number in range(1, 8):
+        feed.put(step(number))
+    go.set()
+    feed.close()
+    assert rows == [1, 2, 3]
+    assert list(failures) == ["tracker slow (it has not taken 3 events before; 4 times from the start on)"]
