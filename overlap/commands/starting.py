@@ -19,7 +19,7 @@ def init_command(args: argparse.Namespace) -> Iterator[str]:
     """Write the folder; yield what is in it, and the next commands."""
     folder = path_given(_FIELD, args.folder, "my-task")
     made = copy_starter(folder)
-    inside = shlex.quote(str(folder))
+    inside = shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
     yield f"{folder}: {', '.join(made)}"
     yield f"its test:  cd {inside} && python -m pytest -q test_my_task.py"
     yield f"training:  cd {inside} && overlap train --config config.yaml"

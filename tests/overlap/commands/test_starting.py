@@ -125,3 +125,13 @@ def test_a_place_that_cannot_be_one_is_a_line(folder: str, told: str, tmp_path: 
     (tmp_path / "file").write_text("")
     assert told in refused(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_name_that_a_shell_would_take_for_an_option_is_quoted_in_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("-dash", "a b", "it's"):
+        assert cli.main(["init", "--", name]) == 0
+        command = capfd.readouterr().out.splitlines()[1].removeprefix("its test:  ").partition(" && ")[0]
+        subprocess.run(["sh", "-c", f"{command} && test -f my_task.py"], check=True)

@@ -152,3 +152,15 @@ async def test_a_load_that_failed_is_forgotten_before_the_engine_sleeps_again(ge
     await generator.load(in_chunks(0))
     again = ["sleep", "wake weights", "pause", "meet {'packed': True}", "begin", "version 3"]
     assert stub.engine.calls == ["abandon", *again]
+
+
+async def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_wakes(generator, stub, sharing):
+    await served(generator)
+    stub.engine.broken_loads = 1
+    with pytest.raises(EngineError, match="no such file"):
+        await generator.load(in_chunks())
+    await generator.wake("cache")
+    task = asyncio.create_task(generator.generate(request(1)))
+    await turns()
+    assert "sample g7s1" not in stub.engine.calls
+    task.cancel()

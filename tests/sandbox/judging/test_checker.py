@@ -287,3 +287,9 @@ def test_what_is_not_as_it_was_placed_is_our_fault(tmp_path: Path, monkeypatch: 
         _check_files(request)
     Path("answer.txt").write_bytes(b"answer")
     _check_files(request)
+
+
+def test_the_program_leaves_nothing_for_the_checker(judge: Judge) -> None:
+    source = "open('json.py', 'w').write('import os; os._exit(0)'); open('output.txt', 'w').write('1 6'); print(0, 0)"
+    checker = Program("import json\n" + SUM_OF_TWO.source)
+    assert checked(judge, source, checker, *SUMS).verdict is Verdict.WA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import json
@@ -306,3 +307,18 @@ async def test_a_refused_client_may_ask_again_on_its_connection(s: Served, apart
             if apart:
                 writer.write(body)
         writer.close()
+
+
+@served()
+async def test_a_server_that_drains_finishes_what_it_has_and_refuses_the_rest(s: Served) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        slow = {"problem": SUM.to_json(), "program": "import time\ntime.sleep(0.3)\n" + RIGHT.source}
+        running = tasks.create_task(s.ask("/judge", slow))
+        await until(lambda: s.service.in_hand == 1)
+        drained = tasks.create_task(s.service.drained(30))
+        await until(lambda: s.service.draining)
+        refused, health = await s.ask("/judge", JOB), await s.ask("/health")
+    assert (refused.status, refused.json["error"]["type"]) == (503, "Draining")
+    assert (health.status, health.json["status"]) == (503, "draining")
+    assert running.result().json["verdict"] == "AC"
+    assert drained.result()
